@@ -1,0 +1,95 @@
+"""Every refusal and failure the project raises, one tree.
+
+    MandorError                      kind, message, path, hint
+    ├── ConfigError                  a setting, or the relation of two; names both and the mend
+    ├── SubmissionRefused            the submission does not fit its model (issues with paths)
+    │   └── SubmissionConflict       same request_id, other submission
+    ├── PayloadDrift                 (orchestrator.admission) a planner's answer the contract does not allow
+    ├── StoreError
+    │   ├── StoreUnavailable         Redis did not answer within the knowing retries
+    │   ├── StoreMoved               this is another server than the one whose state was verified
+    │   ├── StoreAmnesia             this server does not remember our epoch
+    │   └── StoreRefused             the server holds too many undrained entries, or the run is malformed
+    ├── LedgerError
+    │   ├── LedgerUnavailable        the database did not answer
+    │   ├── LedgerMissing            no schema, or another revision of it
+    │   └── EffectRefused            an effect row that belongs to another step token
+    └── NotFound                     no such run, step or letter
+"""
+
+
+class MandorError(Exception):
+    """Base of the tree.
+
+    kind: one stable word for programs; message: what is wrong; path: the field or setting it is about;
+    hint: what to do next.
+    """
+
+    kind = "error"
+
+    def __init__(self, message: str, *, path: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        mend = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.message}{mend}"
+
+    def as_json(self) -> dict[str, str | None]:
+        """The shape every command prints under `--json`."""
+        return {"kind": self.kind, "message": self.message, "path": self.path, "hint": self.hint}
+
+
+class ConfigError(MandorError):
+    kind = "config"
+
+
+class SubmissionRefused(MandorError):
+    kind = "submission_refused"
+
+
+class SubmissionConflict(SubmissionRefused):
+    kind = "conflict"
+
+
+class NotFound(MandorError):
+    kind = "not_found"
+
+
+class StoreError(MandorError):
+    kind = "store"
+
+
+class StoreUnavailable(StoreError):
+    kind = "store_unavailable"
+
+
+class StoreMoved(StoreError):
+    kind = "store_moved"
+
+
+class StoreAmnesia(StoreError):
+    kind = "store_amnesia"
+
+
+class StoreRefused(StoreError):
+    kind = "store_refused"
+
+
+class LedgerError(MandorError):
+    kind = "ledger"
+
+
+class LedgerUnavailable(LedgerError):
+    kind = "ledger_unavailable"
+
+
+class LedgerMissing(LedgerError):
+    kind = "ledger_missing"
+
+
+class EffectRefused(LedgerError):
+    kind = "effect_refused"

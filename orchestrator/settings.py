@@ -1,0 +1,126 @@
+"""Every setting of an installation: one model, prefix MANDOR_, each default with its reason."""
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from orchestrator.errors import ConfigError
+
+PREFIX = "MANDOR_"
+Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseSettings):
+    """What an operator may set. Names of the environment are MANDOR_ and the field's name in capitals."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    # where things are
+    home: Path = Field(Path(".mandor"), description="folder of the ledger file, workspaces and the embedded server")
+    redis_url: str = Field("redis://127.0.0.1:6379/0", description="state store; also broker and results by default")
+    broker_url: str = Field("", description="Celery's broker; empty: the state store's server")
+    result_url: str = Field("", description="Celery's results; empty: the state store's server")
+    ledger_url: str = Field("", description="the ledger's database; empty: a SQLite file in the home folder")
+    namespace: str = Field("mandor", pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$", description="first part of every key")
+    queue_prefix: str = Field("mandor.", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="first part of every queue")
+    shards: int = Field(16, ge=1, le=256, description="hash slots the runs are spread over; fixed once")
+    embedded: bool = Field(False, description="the server is our own: control listens on Celery's default queue too")
+
+    # what workers load
+    actions: str = Field("", description="modules that declare actions and planners, separated by commas")
+    policy_file: Path | None = Field(None, description="JSON file that narrows the installation's policy")
+
+    # leases: a worker renews three times before it is given up; two sweeps fit well into one lease
+    lease_s: Seconds = 15.0
+    sweep_s: Seconds = 2.0
+
+    # limits of one step and one run; policy may narrow them
+    attempts: int = Field(3, ge=1, le=100)
+    backoff_s: Seconds = 1.0
+    backoff_max_s: Seconds = 60.0
+    timeout_s: Seconds = Field(60.0, description="time limit of one attempt, unless its action says otherwise")
+    stop_grace_s: Seconds = Field(10.0, description="from asking an attempt to stop until its process is killed")
+    deadline_s: Seconds = 3600.0
+    max_steps: int = Field(1000, ge=1, le=10_000)
+    max_parallel: int = Field(100, ge=1, le=10_000)
+    plan_bytes: Count = Field(1024 * 1024, description="largest planner's answer")
+    goal_bytes: Count = Field(256 * 1024, description="goal and context of a submission together")
+    result_bytes: Count = Field(256 * 1024, description="largest result of a step")
+    inputs_bytes: Count = Field(1024 * 1024, description="largest sum of results that one step refers to")
+
+    planner_timeout_s: Seconds = 110.0
+    planner_attempts: int = Field(3, ge=1, le=100)
+
+    # a message is presumed lost after this long without a claim; doubles with each check
+    dispatch_check_s: Seconds = 10.0
+    dispatch_deadline_s: Seconds = 600.0
+    visibility_timeout_s: Seconds = Field(3600.0, description="when the broker gives an unacknowledged message back")
+    term_grace_s: Seconds = Field(20.0, description="what a worker has between SIGTERM and the end")
+    finished_ttl_s: Seconds = Field(86_400.0, description="how long Redis keeps a finished run")
+    store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included")
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["auto", "json", "human"] = Field("auto", description="auto: human on a terminal, else JSON")
+
+    @property
+    def broker(self) -> str:
+        return self.broker_url or self.redis_url
+
+    @property
+    def results(self) -> str:
+        return self.result_url or self.redis_url
+
+    @property
+    def ledger(self) -> str:
+        return self.ledger_url or f"sqlite:///{self.home.absolute() / 'ledger.db'}"
+
+    @model_validator(mode="after")
+    def relations(self) -> Self:
+        """Settings that only make sense together."""
+        rules = (
+            ("sweep_s", 2 * self.sweep_s < self.lease_s, "lease_s", "two sweeps must fit into one lease"),
+            ("backoff_s", self.backoff_s <= self.backoff_max_s, "backoff_max_s", "the first wait exceeds the longest"),
+            (
+                "visibility_timeout_s",
+                self.visibility_timeout_s > max(self.timeout_s, self.planner_timeout_s) + self.stop_grace_s,
+                "timeout_s, planner_timeout_s and stop_grace_s",
+                "the broker would give a message back while its step still runs",
+            ),
+            ("timeout_s", self.timeout_s < self.deadline_s, "deadline_s", "one attempt may not outlast its run"),
+        )
+        for name, holds, other, why in rules:
+            if not holds:
+                raise ValueError(f"{env_name(name)} does not fit {other}: {why}")
+        return self
+
+
+def env_name(field: str) -> str:
+    """The environment variable of a settings field."""
+    return PREFIX + field.upper()
+
+
+def unknown_names() -> list[str]:
+    """MANDOR_* variables that no setting reads: a typing error would otherwise change nothing, silently."""
+    known = {env_name(field) for field in Settings.model_fields}
+    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+
+
+def read_settings() -> Settings:
+    """The settings of the environment. ConfigError names the variable that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        path = env_name(str(first["loc"][0])) if first["loc"] else None
+        raise ConfigError(first["msg"].removeprefix("Value error, "), path=path, hint="see `mandor config`") from None
+
+
+@cache
+def settings() -> Settings:
+    """The settings of this process, read once."""
+    return read_settings()
