@@ -1,0 +1,342 @@
+"""What the store answers: words with fields. Times are milliseconds of the server's clock."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.ids import RunRef
+
+Duty = Literal["leases", "dispatches", "retries", "deadlines", "settles"]
+DUTIES: tuple[Duty, ...] = ("leases", "dispatches", "retries", "deadlines", "settles")
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One message that is to be published: ids only. limit_ms: the time limit of one attempt, grace not included."""
+
+    kind: Literal["plan", "step", "settle"]
+    ref: RunRef
+    generation: int
+    step_id: str | None = None
+    index: int = 0
+    queue: str = ""
+    limit_ms: int = 0
+
+
+Publish = tuple[Dispatch, ...]
+
+
+# ---- asked for
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be accepted. Texts are canonical JSON and never read by the store."""
+
+    submission_hash: str
+    request_id: str
+    session_id: str | None
+    principal: str
+    policy_text: str
+    policy_hash: str
+    context_hash: str
+    planner: str
+    deadline_ms: int
+    queue: str
+    limit_ms: int
+    stop_grace_ms: int
+    lease_ms: int
+    tries: int
+    backoff_ms: int
+    backoff_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A step of an admitted plan. text: canonical JSON of the whole step; refs: steps whose results its params name."""
+
+    id: str
+    index: int
+    action: str
+    effect: str
+    text: str
+    token: str
+    needs: tuple[str, ...]
+    refs: tuple[str, ...]
+    queue: str
+    max_attempts: int
+    lease_ms: int
+    limit_ms: int
+    backoff_ms: int
+    backoff_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlan:
+    plan_id: str
+    plan_hash: str
+    max_parallel: int
+    inputs_bytes: int
+    steps: tuple[NewStep, ...]
+
+
+# ---- answered
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    version: int
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The run exists with another submission."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGranted:
+    fence: int
+    attempt: int
+    lease_ms: int
+    lease_end: int
+    limit_ms: int
+    stop_grace_ms: int
+    policy_text: str
+    policy_hash: str
+    context_hash: str
+    version: int
+    session_id: str | None
+    request_id: str
+    planner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The right to run one attempt. inputs: step id -> JSON text of the results that the params name."""
+
+    fence: int
+    attempt: int
+    lease_ms: int
+    lease_end: int
+    limit_ms: int
+    stop_grace_ms: int
+    effect: str
+    index: int
+    token: str
+    step_text: str
+    inputs: dict[str, str]
+    policy_text: str
+    policy_hash: str
+    context_hash: str
+    plan_id: str
+    version: int
+    session_id: str | None
+    request_id: str
+    attempt_group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody holds the lease, or nobody has ended it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The run is not in the state this asks for: nothing may start."""
+
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotDue:
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherGeneration:
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRun:
+    """No such run (or step) here."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseFirst:
+    """The last claim is proven dead; its effect row must be closed and the claim expired before a new one."""
+
+    fence: int
+    effect: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """No attempts left: the step has failed."""
+
+    attempts: int
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    lease_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Somebody ended the claim: whatever the holder does now is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopNow:
+    """The claim is still held, but its run is ending: stop at the next chance."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    publish: Publish
+    last: bool
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Another claim, or none, is the current one. Nothing was written."""
+
+    current: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAt:
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The run was ending; nothing of this step has happened."""
+
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class TooOften:
+    """Handed back too often: the step has failed."""
+
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """The claim is somebody else's, or there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotLapsed:
+    lease_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    publish: Publish
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The plan is admitted already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The run has ended as dead_lettered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    status: str
+    reason: str
+    version: int
+    generation: int
+    ended_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class TooLate:
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Republish:
+    publish: Publish
+    checks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The backlog is long, the message not lost: looked at again then."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A member of `due` whose time has come. step_id None: the run itself (its planning, deadline or end)."""
+
+    ref: RunRef
+    step_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """No pass ran for a while: holders get one lease to renew before anybody is reclaimed."""
+
+    until_ms: int
