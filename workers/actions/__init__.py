@@ -1,0 +1,1 @@
+"""Built-in actions, one module a domain. The registry's loader imports them; nothing else does."""

@@ -1,0 +1,38 @@
+"""create_file: a text file in the run's own workspace."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workers.context import Context
+from workers.paths import RelativePath
+from workers.registry import action
+
+
+class CreateFile(BaseModel):
+    """path: relative to the workspace; folders on the way are made. content: UTF-8 text, written as it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    path: RelativePath = Field(description="relative path inside the run's workspace")
+    content: str = Field(description="the whole text of the file")
+
+
+class CreatedFile(BaseModel):
+    """bytes: size of the file; sha256: hex digest of its bytes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+def written_path(params: CreateFile) -> str:
+    """What two unordered steps may not both write."""
+    return params.path
+
+
+@action("create_file", effect="idempotent", exclusive=written_path)
+def create_file(params: CreateFile, ctx: Context) -> CreatedFile:
+    """Write a text file in the run's workspace, whole or not at all; an older file of that path is replaced."""
+    written = ctx.workspace.write(params.path, params.content.encode(), fence=ctx.fencing_token)
+    return CreatedFile(path=params.path, bytes=written.bytes, sha256=written.sha256)

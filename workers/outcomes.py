@@ -1,0 +1,76 @@
+"""How an action says what became of it, other than by returning its result.
+
+    Snooze(seconds)        not yet: try again later; the attempt does not count (returned or raised)
+    PermanentError         trying again is of no use
+    NoEffect               nothing has happened outside, whatever was opened before
+    AlreadyApplied         (raised by `Context.effect`) an earlier attempt's transaction committed; its result stands
+    AttemptStopped         (raised by `Context.check` and `Context.effect`) this attempt may not go on
+    ├── LeaseLost          somebody ended this claim: nothing it writes is accepted any more
+    ├── TimeUp             the time limit of one attempt is used up
+    ├── RunEnding          the run was cancelled, failed or reached its deadline
+    └── WorkerStopping     the worker shuts down: the attempt is handed back and does not count
+
+Any other exception means: again, as policy allows.
+"""
+
+from orchestrator.errors import MandorError
+
+
+class Snooze(Exception):  # noqa: N818  (it is a wish, not an error)
+    """Not yet. seconds: how long to wait before the next try."""
+
+    def __init__(self, seconds: float) -> None:
+        if not 0 <= seconds < float("inf"):
+            raise ValueError(f"Snooze takes a number of seconds from 0 on, not {seconds!r}")
+        super().__init__(f"snooze for {seconds} s")
+        self.seconds = seconds
+
+
+class PermanentError(MandorError):
+    """The step fails for good. Subclasses may set `kind`, a stable word that is stored with the error."""
+
+    kind = "permanent"
+
+
+class NoEffect(MandorError):  # noqa: N818  (a statement about the world)
+    """The action vouches that nothing happened outside, so that even a `once` step may be tried again."""
+
+    kind = "no_effect"
+
+
+class AlreadyApplied(Exception):  # noqa: N818  (good news)
+    """An earlier attempt's transaction committed. Leave the transaction by this exception: it rolls back."""
+
+    def __init__(self, result_text: str) -> None:
+        super().__init__("an earlier attempt has committed this effect")
+        self.result_text = result_text
+
+
+class AttemptStopped(MandorError):  # noqa: N818
+    """The attempt is to end now. Let it pass: whatever comes after it is refused."""
+
+    kind = "stopped"
+
+
+class LeaseLost(AttemptStopped):
+    """The claim was ended by somebody else."""
+
+    kind = "lease_lost"
+
+
+class TimeUp(AttemptStopped):
+    """The attempt's time limit is used up."""
+
+    kind = "timeout"
+
+
+class RunEnding(AttemptStopped):
+    """The run does not go on."""
+
+    kind = "run_ending"
+
+
+class WorkerStopping(AttemptStopped):
+    """The worker process was asked to stop."""
+
+    kind = "worker_stopping"
