@@ -1,0 +1,1 @@
+"""The wire: what enters, leaves and is stored, as strict models; no I/O and no clock."""

@@ -1,0 +1,46 @@
+"""What travels on the queues after submission: names only, never content."""
+
+from enum import StrEnum
+
+from schemas.base import Generation, RunId, SessionKey, StepId, Strict
+from schemas.ids import RunRef
+
+
+class _RunMessage(Strict):
+    run_id: RunId
+    session: SessionKey
+    generation: Generation
+
+    @property
+    def ref(self) -> RunRef:
+        """Where the run's state lies."""
+        return RunRef(self.run_id, self.session)
+
+
+class PlanMessage(_RunMessage):
+    """Plan this run."""
+
+
+class StepMessage(_RunMessage):
+    """Run this step."""
+
+    step_id: StepId
+
+
+class SettleMessage(_RunMessage):
+    """See whether this run has ended."""
+
+
+class ReceiptStatus(StrEnum):
+    """Whether this delivery ran the step or found it done."""
+
+    EXECUTED = "executed"
+    CACHED = "cached"
+
+
+class Receipt(Strict):
+    """What a step's task returns, which is its part of the chord."""
+
+    step_id: StepId
+    status: ReceiptStatus
+    fence: int
