@@ -66,6 +66,7 @@ class Settings(BaseSettings):
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["auto", "json", "human"] = Field("auto", description="auto: human on a terminal, else JSON")
+    log_redact: str = Field("", description="more key names whose values are never logged, separated by commas")
 
     @property
     def broker(self) -> str:

@@ -1,0 +1,1 @@
+"""What the running system says about itself: facts (events), and those who listen to them (logs)."""

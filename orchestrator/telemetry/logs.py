@@ -1,0 +1,201 @@
+"""Log lines: JSON for machines, one short line for a person at a terminal; the same for our own and for library code.
+
+    configure(settings)             once per process (again in a forked child: harmless); Celery's `setup_logging`
+                                    signal is the place in a worker
+    with identity(run_id=…, …):     everything inside carries these of the ten identity fields
+        bind(state_version=8)       learnt on the way
+        emit(events.StepCommitted(…))
+
+The identity is left with its `with` block, whatever raised inside: the next task of the same process starts with none.
+A thread starts with none either; hand it `snapshot()` and let it enter `identity(**snapshot)`.
+"""
+
+import dataclasses
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import IO, Any, Final, TypedDict, Unpack, cast, get_type_hints
+
+import structlog
+from structlog.typing import Processor, WrappedLogger
+
+from orchestrator.settings import Settings
+from orchestrator.telemetry.events import Occurrence
+from orchestrator.telemetry.render import human, json_line
+from orchestrator.telemetry.text import redacted_item
+
+EventDict = MutableMapping[str, Any]
+
+
+class Identity(TypedDict, total=False):
+    """What names the work a line is about."""
+
+    request_id: str | None
+    session_id: str | None
+    run_id: str | None
+    job_id: str | None
+    step_id: str | None
+    worker_id: str | None
+    lock_key: str | None
+    idempotency_key: str | None
+    policy_hash: str | None
+    state_version: int | None
+
+
+IDENTITY: Final = tuple(get_type_hints(Identity))
+_NOBODY: Final[Mapping[str, Any]] = dict.fromkeys(IDENTITY)
+_current: ContextVar[Mapping[str, Any] | None] = ContextVar("mandor_identity", default=None)
+
+# Celery tells of every task twice (received, succeeded); our own facts say it better
+_CHATTY: Final = ("celery.app.trace", "celery.worker.strategy")
+_library: Final = logging.getLogger("mandor")
+
+
+@contextmanager
+def identity(**fields: Unpack[Identity]) -> Iterator[None]:
+    """Surround work with its identity. Nested blocks add to the outer one; leaving a block restores what was before."""
+    before = _current.get()
+    _current.set({**(before or _NOBODY), **_checked(fields)})
+    try:
+        yield
+    finally:
+        _current.set(before)
+
+
+def bind(**fields: Unpack[Identity]) -> None:
+    """Add what has been learnt to the innermost block. RuntimeError outside of one: nothing would ever reset it."""
+    now = _current.get()
+    if now is None:
+        raise RuntimeError("bind() outside of identity(): enter a `with logs.identity(…)` block first")
+    _current.set({**now, **_checked(fields)})
+
+
+def snapshot() -> Identity:
+    """The identity here, to be entered by a thread."""
+    return cast(Identity, dict(_current.get() or {}))
+
+
+def _checked(fields: Identity) -> Mapping[str, Any]:
+    unknown = [name for name in fields if name not in _NOBODY]
+    if unknown:
+        raise TypeError(f"no identity field {unknown[0]!r}; there are {', '.join(IDENTITY)}")
+    return fields
+
+
+def emit(fact: Occurrence) -> None:
+    """Tell a fact. In a process that never called `configure` (a caller's own) it goes to the `mandor` logger."""
+    fields = {field.name: getattr(fact, field.name) for field in dataclasses.fields(fact)}
+    _listener(fact.level, fact.event, fields)
+
+
+def _to_library(level: str, event: str, fields: dict[str, Any]) -> None:
+    number = logging.getLevelNamesMapping()[level.upper()]
+    if _library.isEnabledFor(number):
+        line = human({**(_current.get() or {}), **fields, "event": event}, colour=False)
+        _library.log(number, "%s", line)
+
+
+_listener: Callable[[str, str, dict[str, Any]], None] = _to_library
+
+
+def logger(name: str) -> structlog.typing.FilteringBoundLogger:
+    """A logger for user code: same lines, same identity. What it is given is its caller's decision."""
+    return structlog.get_logger().bind(logger=name)  # type: ignore[no-any-return]
+
+
+def configure(settings: Settings, *, logfile: str | None = None, stream: IO[str] | None = None) -> None:
+    """Send every line of this process, ours and the libraries', to one stream in one format.
+
+    logfile: appended to instead of the stream (Celery's `--logfile`); stream: standard error unless given.
+    """
+    out = _opened(logfile) if logfile else stream or sys.stderr
+    as_human = settings.log_format == "human" or (settings.log_format == "auto" and out.isatty())
+    level = logging.getLevelNamesMapping()[settings.log_level]
+    shared = _shared(frozenset(name.strip().lower() for name in settings.log_redact.split(",") if name.strip()))
+    render = _human_renderer(out) if as_human else _json_renderer
+    _configure_ours(level, [structlog.processors.add_log_level, *shared, render], out)
+    _configure_stdlib(level, shared, render, out)
+
+
+def _configure_ours(level: int, processors: list[Processor], out: IO[str]) -> None:
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(out),  # type: ignore[arg-type]  # it only writes and flushes
+        cache_logger_on_first_use=False,
+    )
+    bound = structlog.get_logger().bind(logger="mandor")
+    speak = {name: getattr(bound, name) for name in ("debug", "info", "warning", "error", "critical")}
+
+    def listen(level: str, event: str, fields: dict[str, Any]) -> None:
+        speak[level](event, **fields)
+
+    global _listener  # noqa: PLW0603  # one listener a process, like logging's root
+    _listener = listen
+
+
+def _configure_stdlib(level: int, shared: list[Processor], render: Processor, out: IO[str]) -> None:
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(level if level <= logging.DEBUG else logging.WARNING)
+
+
+def _shared(also: frozenset[str]) -> list[Processor]:
+    def redact(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+        return {name: redacted_item(name, value, also) for name, value in line.items()}
+
+    return [
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        redact,
+        _add_identity,
+        _add_service,
+    ]
+
+
+def _add_identity(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    current = _current.get()
+    return line if current is None else {**current, **line}
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+def _add_service(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    line["service"] = "mandor"
+    line["host"] = _host()
+    line["pid"] = os.getpid()
+    return line
+
+
+def _json_renderer(_: WrappedLogger, __: str, line: EventDict) -> str:
+    return json_line(line)
+
+
+def _human_renderer(out: IO[str]) -> Processor:
+    colour = out.isatty() and not os.environ.get("NO_COLOR")
+
+    def render(_: WrappedLogger, __: str, line: EventDict) -> str:
+        return human(line, colour=colour)
+
+    return render
+
+
+def _opened(path: str) -> IO[str]:
+    return open(path, "a", encoding="utf-8", buffering=1)  # noqa: PTH123  # stays open as long as the process

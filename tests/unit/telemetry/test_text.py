@@ -1,0 +1,78 @@
+import time
+from typing import Any
+
+import pytest
+
+from orchestrator.telemetry.text import LONGEST, is_secret_name, printable, redacted, without_secrets
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x9b31m", "\\x9b31m"),
+        ("abc\u202egpj", "abc\\u202egpj"),
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+        ("\ud800", "\\ud800"),
+        ("tag\U000e0041", "tag\\U000e0041"),
+        ("Grüße, 注文 🙂", "Grüße, 注文 🙂"),
+    ],
+)
+def test_what_could_move_a_cursor_or_hide_is_written_as_its_escape(raw: str, shown: str) -> None:
+    assert printable(raw) == shown
+
+
+@pytest.mark.parametrize("name", ["password", "DB_PASSWORD", "apiKey", "x-token", "Authorization", "client_secret"])
+def test_secret_names(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["step_token", "fencing_token", "tokens", "idempotency_key", "lock_key", "monkey", "secretary"]
+)
+def test_names_that_only_look_secret(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://:hunter2@host:6379/0",
+        "postgresql+psycopg://mandor:hunter2@db/mandor",
+        "redis://user:p@hunter2@host/0",
+        "connect failed: password=hunter2, retrying",
+        '{"api_key": "hunter2 and more"}',
+        "Authorization: Bearer hunter2hunter2",
+        "sent Bearer hunter2hunter2",
+    ],
+)
+def test_secrets_in_running_text_are_hidden(text: str) -> None:
+    assert "hunter2" not in without_secrets(text)
+    assert "***" in without_secrets(text)
+
+
+@pytest.mark.parametrize("text", ["https://host:8080/a@b", "step:1:2:abc", "12:30:01 done", "secretary=3"])
+def test_other_text_stays_as_it_is(text: str) -> None:
+    assert without_secrets(text) == text
+
+
+def test_secrets_deep_inside_a_value_are_hidden_by_their_key() -> None:
+    value = {"outer": [{"apiKey": "hunter2", "plain": 1}], "token": None}
+    assert redacted(value) == {"outer": [{"apiKey": "***", "plain": 1}], "token": None}
+    assert redacted({"iban": "DE00"}, frozenset({"iban"})) == {"iban": "***"}
+
+
+def test_long_and_deep_values_are_folded() -> None:
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    assert str(redacted(deep)).count("[") < 10
+    assert len(redacted("x" * 1_000_000)) < LONGEST + 50
+
+
+def test_hostile_text_costs_linear_time() -> None:
+    started = time.perf_counter()
+    for part in ("password=", "://a:", "bearer ", "://", "'", '"password":"'):
+        without_secrets(part * 100_000)
+    assert time.perf_counter() - started < 5
