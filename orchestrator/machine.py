@@ -1,0 +1,163 @@
+"""The one table of what may happen to a run and to a step.
+
+The scripts take their legal moves from here (a move that is not in the table is an error in the script), the test of
+every state against every event reads it, and so does the page docs/states.md.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """In `state`, when `event` comes and `guard` holds, the next state is `next` and the answer is `reply`.
+
+    guard "" : always. next None: nothing moves. script: the file in orchestrator/store/lua that applies the rule.
+    """
+
+    state: str
+    event: str
+    guard: str
+    next: str | None
+    reply: str
+    script: str
+
+
+def _step(state: str, event: str, guard: str, next: str | None, reply: str, script: str | None = None) -> Rule:
+    return Rule(state, event, guard, next, reply, script or event)
+
+
+def _nothing(states: tuple[str, ...], event: str, reply: str) -> tuple[Rule, ...]:
+    return tuple(_step(state, event, "", None, reply) for state in states)
+
+
+IDLE: Final = ("pending", "ready", "dispatched", "backoff")
+DONE: Final = ("completed", "failed", "in_doubt", "skipped")
+CLAIM_ENDS: Final = ("complete_step", "fail_step", "hand_back", "expire_lease")
+
+_CONCLUDED: Final = (
+    ("landed", "completed", "committed"),
+    ("attempts left", "backoff", "retry_at"),
+    ("none, no attempts left", "failed", "failed"),
+    ("maybe, no attempts left", "in_doubt", "in_doubt"),
+    ("none, run failing", "skipped", "skipped"),
+)
+
+STEP_RULES: Final[tuple[Rule, ...]] = (
+    # claim_step: the run is healthy
+    _step("ready", "claim_step", "room", "running", "granted"),
+    _step("ready", "claim_step", "no room", None, "not_due"),
+    _step("dispatched", "claim_step", "", "running", "granted"),
+    _step("running", "claim_step", "", None, "busy"),
+    _step("running", "claim_step", "dead, pure", "running", "granted"),
+    _step("running", "claim_step", "dead, not pure", None, "close_first"),
+    _step("running", "claim_step", "dead, pure, no attempts left", "failed", "exhausted"),
+    _step("dispatched", "claim_step", "inputs too large", "failed", "inputs_too_large"),
+    _step("completed", "claim_step", "", None, "completed"),
+    _step("pending", "claim_step", "", None, "not_due"),
+    _step("backoff", "claim_step", "", None, "not_due"),
+    # a step that failed, is in doubt or skipped has ended its run
+    *_nothing(("failed", "in_doubt", "skipped"), "claim_step", "stop"),
+    # renewal moves nothing
+    _step("running", "renew_lease", "holder", None, "ok"),
+    _step("running", "renew_lease", "holder, run failing", None, "stop"),
+    _step("running", "renew_lease", "other holder", None, "lost"),
+    *_nothing((*IDLE, *DONE), "renew_lease", "lost"),
+    # the ways a claim ends
+    _step("running", "complete_step", "holder", "completed", "committed"),
+    *(_step("running", "fail_step", guard, after, reply) for guard, after, reply in _CONCLUDED),
+    *(_step("running", "hand_back", guard, after, reply) for guard, after, reply in _CONCLUDED[:2]),
+    _step("running", "hand_back", "too often", "failed", "too_often"),
+    _step("running", "expire_lease", "lapsed, landed", "completed", "committed"),
+    _step("running", "expire_lease", "lapsed, attempts left", "dispatched", "again"),
+    _step("running", "expire_lease", "lapsed, none, no attempts left", "failed", "failed"),
+    _step("running", "expire_lease", "lapsed, maybe, no attempts left", "in_doubt", "in_doubt"),
+    _step("running", "expire_lease", "lapsed, none, run failing", "skipped", "skipped"),
+    _step("running", "expire_lease", "lease runs", None, "not_lapsed"),
+    *(_step("running", event, "other holder", None, "fenced") for event in CLAIM_ENDS),
+    *(rule for event in CLAIM_ENDS for rule in _nothing((*IDLE, *DONE), event, "fenced")),
+    # the parent of a lost child
+    _step("running", "end_claim", "same worker", None, "ended"),
+    _step("running", "end_claim", "other worker", None, "other"),
+    *_nothing((*IDLE, *DONE), "end_claim", "other"),
+    # supervisors
+    _step("backoff", "retry_due", "wait over", "dispatched", "again"),
+    _step("backoff", "retry_due", "wait lasts", None, "not_due"),
+    *_nothing(("pending", "ready", "dispatched", "running", *DONE), "retry_due", "not_due"),
+    _step("dispatched", "check_dispatch", "queue empty", None, "republish"),
+    _step("dispatched", "check_dispatch", "backlog", None, "later"),
+    *_nothing(("pending", "ready", "running", "backoff", *DONE), "check_dispatch", "not_due"),
+    # the run is ended around it
+    *(_step(state, "cancel", "untouched", "skipped", "ending") for state in IDLE),
+    *(_step(state, "cancel", "touched", "in_doubt", "ending") for state in ("ready", "dispatched", "backoff")),
+    _step("running", "cancel", "", None, "ending"),
+    _step("completed", "cancel", "others open", None, "ending"),
+)
+
+RUN_STATES: Final = ("accepted", "planning", "running", "failing", "succeeded", "failed", "cancelled", "dead_lettered")
+ENDED: Final = ("succeeded", "failed", "cancelled", "dead_lettered")
+
+RUN_RULES: Final[tuple[Rule, ...]] = (
+    _step("accepted", "claim_plan", "", "planning", "granted"),
+    _step("accepted", "claim_plan", "wait lasts", None, "not_due"),
+    _step("planning", "claim_plan", "", None, "busy"),
+    _step("planning", "claim_plan", "lapsed", "planning", "granted"),
+    _step("planning", "claim_plan", "lapsed, no attempts left", "failed", "exhausted"),
+    _step("running", "claim_plan", "", None, "stored"),
+    *_nothing(("failing", *ENDED), "claim_plan", "stop"),
+    _step("planning", "admit_plan", "holder", "running", "admitted"),
+    _step("planning", "reject_plan", "holder", "dead_lettered", "rejected"),
+    _step("planning", "fail_plan", "holder, attempts left", "accepted", "retry_at"),
+    _step("planning", "fail_plan", "holder, no attempts left", "failed", "failed"),
+    *(
+        rule
+        for event in ("admit_plan", "reject_plan", "fail_plan")
+        for rule in _nothing(tuple(s for s in RUN_STATES if s != "planning"), event, "fenced")
+    ),
+    *(_step("planning", event, "other holder", None, "fenced") for event in ("admit_plan", "reject_plan", "fail_plan")),
+    _step("planning", "expire_plan", "lapsed, attempts left", "accepted", "again"),
+    _step("planning", "expire_plan", "lapsed, no attempts left", "failed", "failed"),
+    _step("planning", "expire_plan", "lease runs", None, "not_due"),
+    *_nothing(tuple(s for s in RUN_STATES if s != "planning"), "expire_plan", "not_due"),
+    _step("running", "settle", "all completed", "succeeded", "settled"),
+    _step("failing", "settle", "none runs", "failed", "settled"),
+    _step("failing", "settle", "none runs, cancelled", "cancelled", "settled"),
+    _step("failing", "settle", "one runs", None, "waiting"),
+    *_nothing(("accepted", "planning", "running"), "settle", "waiting"),
+    *_nothing(ENDED, "settle", "settled"),
+    *_nothing(ENDED, "confirm_end", "confirmed"),
+    *_nothing(("accepted", "planning", "running", "failing"), "confirm_end", "waiting"),
+    _step("accepted", "cancel", "", "cancelled", "ending"),
+    _step("planning", "cancel", "", "cancelled", "ending"),
+    _step("running", "cancel", "", "failing", "ending"),
+    _step("running", "cancel", "all completed", None, "too_late"),
+    _step("failing", "cancel", "", None, "waiting"),
+    *_nothing(ENDED, "cancel", "too_late"),
+    _step("accepted", "deadline", "time is up", "failed", "ending"),
+    _step("planning", "deadline", "time is up", "failed", "ending"),
+    _step("running", "deadline", "time is up", "failing", "ending"),
+    _step("running", "deadline", "time is up, all completed", None, "too_late"),
+    *_nothing(("accepted", "planning", "running"), "deadline", "waiting"),
+    _step("failing", "deadline", "time is up", None, "waiting"),
+    *_nothing(ENDED, "deadline", "too_late"),
+    _step("accepted", "retry_due", "wait over", "accepted", "plan_again"),
+    *_nothing(tuple(s for s in RUN_STATES if s != "accepted"), "retry_due", "not_due"),
+    _step("accepted", "check_dispatch", "queue empty", None, "republish"),
+    _step("accepted", "check_dispatch", "backlog", None, "later"),
+    *_nothing(tuple(s for s in RUN_STATES if s != "accepted"), "check_dispatch", "not_due"),
+)
+
+# moves that are steps of one call on the way to what the rules name
+_STEP_WAYS: Final = (
+    "pending>ready", "ready>dispatched", "backoff>ready", "running>ready",
+    "ready>failed", "pending>in_doubt", "ready>running",
+)  # fmt: skip
+_RUN_WAYS: Final = ("running>failing",)
+
+
+def _moves(rules: tuple[Rule, ...], ways: tuple[str, ...]) -> frozenset[str]:
+    return frozenset({f"{rule.state}>{rule.next}" for rule in rules if rule.next} | set(ways))
+
+
+STEP_MOVES: Final = _moves(STEP_RULES, _STEP_WAYS)
+RUN_MOVES: Final = _moves(RUN_RULES, _RUN_WAYS)

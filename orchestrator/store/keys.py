@@ -1,0 +1,76 @@
+"""Every key of the store, built here and nowhere else.
+
+All keys of a run lie in the hash slot of its shard: `{namespace:shard}:…`, shard = crc32(run_id) mod N.
+
+| key                                   | type   | holds                                                   | lifetime             |
+|---------------------------------------|--------|---------------------------------------------------------|----------------------|
+| state:<session>:run:<run_id>          | hash   | status, version, fence, policy, counters, deadline …    | run + finished_ttl   |
+| …:plan                                | hash   | step id -> canonical step                               | run + finished_ttl   |
+| …:steps                               | hash   | step id -> record: status, attempt, fence, lease …      | run + finished_ttl   |
+| …:dependants                          | hash   | step id -> ids that wait for it                         | run + finished_ttl   |
+| …:ready                               | list   | steps that wait for room                                | run + finished_ttl   |
+| …:results, …:errors                   | hash   | step id -> JSON text                                    | run + finished_ttl   |
+| …:events                              | stream | one entry a transition                                  | run + finished_ttl   |
+| lock:run:<run_id>:step:<step_id>      | string | fence, worker, claim: for the operator's eye            | lease                |
+| due:<duty>                            | zset   | what must be looked at, and when                        | permanent, drains    |
+| pass, claimed, epoch, server          |        | last passes; newest claimed message a queue; identity   | permanent            |
+
+`<session>` is 16 hex characters of the session's SHA-256, or `-`.
+"""
+
+from zlib import crc32
+
+from orchestrator.store.replies import DUTIES
+from schemas.ids import RunRef
+
+RUN_PARTS = ("plan", "steps", "dependants", "ready", "results", "errors", "events")
+SHARD_PARTS = ("epoch", "server", "pass", "claimed")
+# what may live for ever: patterns of the part behind `{namespace:shard}:`
+PERMANENT = (*SHARD_PARTS, *(f"due:{duty}" for duty in DUTIES))
+
+
+class Keys:
+    """The names of one namespace, spread over `shards` hash slots."""
+
+    def __init__(self, namespace: str, shards: int) -> None:
+        self.namespace = namespace
+        self.shards = shards
+
+    def shard_of(self, run_id: str) -> int:
+        return crc32(run_id.lower().encode()) % self.shards
+
+    def prefix(self, shard: int) -> str:
+        return f"{{{self.namespace}:{shard}}}:"
+
+    def state(self, ref: RunRef) -> str:
+        return f"{self.prefix(self.shard_of(ref.run_id))}state:{ref.session}:run:{ref.run_id}"
+
+    def part(self, ref: RunRef, part: str) -> str:
+        return f"{self.state(ref)}:{part}"
+
+    def lock(self, ref: RunRef, step_id: str) -> str:
+        return f"{self.prefix(self.shard_of(ref.run_id))}lock:run:{ref.run_id}:step:{step_id}"
+
+    def due(self, shard: int, duty: str) -> str:
+        return f"{self.prefix(shard)}due:{duty}"
+
+    def named(self, name: str, shard: int, ref: RunRef | None, step_id: str | None) -> str:
+        """The key that a script's contract calls `name`."""
+        if name.startswith("due_"):
+            return self.due(shard, name.removeprefix("due_"))
+        if name in SHARD_PARTS:
+            return self.prefix(shard) + name
+        assert ref is not None, f"{name} is a run's key"
+        if name == "lock":
+            return self.lock(ref, step_id or "-")
+        return self.state(ref) if name == "state" else self.part(ref, name)
+
+
+# the groups a contract's `keys:` line may name
+GROUPS: dict[str, tuple[str, ...]] = {
+    "run": ("state", *RUN_PARTS),
+    "due": tuple(f"due_{duty}" for duty in DUTIES),
+    "lock": ("lock",),
+    "claimed": ("claimed",),
+    "pass": ("pass",),
+}

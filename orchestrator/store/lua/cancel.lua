@@ -1,0 +1,13 @@
+-- cancel: somebody decided, in this generation, that the run shall end
+-- keys: run due
+-- args: generation call_id
+-- moves: run accepted | planning > cancelled; running > failing
+-- reply ending: settle
+-- reply too_late: status
+-- reply waiting: status
+-- reply other_generation: generation
+-- reply unknown:
+if not load_run() then return { 'unknown' } end
+if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
+if run.ending_by == A.call_id then return { 'ending', num('ending_settle') } end
+return end_by_decision('cancel', 'cancelled')

@@ -1,0 +1,51 @@
+-- claim_plan: the lease for planning; takes over a lease that has lapsed
+-- keys: run due
+-- args: generation claim_id worker
+-- moves: run accepted > planning, planning > failed
+-- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms policy policy_hash context_hash version session_id request_id planner
+-- reply busy:
+-- reply stored:
+-- reply stop: status
+-- reply not_due: status
+-- reply exhausted: attempts settle
+-- reply other_generation: generation
+-- reply unknown:
+if not load_run() then return { 'unknown' } end
+if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
+
+local function grant()
+  return { 'granted', num('plan_holder'), num('plan_attempt'), num('plan_lease_ms'), num('plan_lease_end'),
+    num('plan_limit_ms'), num('stop_grace_ms'), run.policy, run.policy_hash, run.context_hash, num('version'),
+    run.session_id, run.request_id, run.planner }
+end
+
+if run.status == 'planning' and num('plan_holder') ~= 0 then
+  if run.plan_claim == A.claim_id then return grant() end
+  if num('plan_lease_end') > NOW and num('plan_dead') == 0 then return { 'busy' } end
+elseif run.status == 'running' then
+  return { 'stored' }
+elseif run.status ~= 'accepted' then
+  return { 'stop', run.status }
+elseif num('plan_not_before') > NOW then
+  return { 'not_due', run.status }
+end
+if num('plan_attempt') >= num('plan_tries') then
+  put('error', '{"kind":"retry_exhausted","message":"the planner did not finish within its attempts","path":null}')
+  end_run('failed', 'planner_failed')
+  publish_event('run.failed', { 'reason', 'planner_failed' })
+  save_run()
+  return { 'exhausted', num('plan_attempt'), 1 }
+end
+if run.status == 'accepted' then move_run('planning') end
+count('fence', 1)
+count('plan_attempt', 1)
+put('plan_holder', run.fence)
+put('plan_claim', A.claim_id)
+put('plan_worker', A.worker)
+put('plan_dead', 0)
+put('plan_lease_end', NOW + num('plan_lease_ms'))
+not_due('dispatches')
+due('leases', num('plan_lease_end'))
+publish_event('plan.claimed', { 'attempt', run.plan_attempt, 'fence', run.fence, 'worker', A.worker })
+save_run()
+return grant()

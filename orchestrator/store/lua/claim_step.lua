@@ -1,0 +1,94 @@
+-- claim_step: the right to run one attempt; never takes over a claim that nobody has ended
+-- keys: run due lock claimed
+-- args: step_id generation claim_id worker
+-- moves: step ready | dispatched | running(dead, pure) > running; exhausted or too large inputs: > failed
+-- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms effect index token step_text inputs policy policy_hash context_hash plan_id version session_id request_id attempt_group
+-- reply busy:
+-- reply completed: fence
+-- reply stop: status
+-- reply not_due: status
+-- reply close_first: fence effect token
+-- reply exhausted: attempts settle
+-- reply inputs_too_large: bytes limit settle
+-- reply other_generation: generation
+-- reply unknown:
+if not load_run() then return { 'unknown' } end
+if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
+local rec = step_record(A.step_id)
+if not rec then return { 'unknown' } end
+
+local function inputs()
+  local ids, flat, bytes = {}, {}, 0
+  for id in each(rec.refs) do ids[#ids + 1] = id end
+  if #ids == 0 then return flat, 0 end
+  for i, text in ipairs(redis.call('HMGET', K.results, unpack(ids))) do
+    bytes = bytes + #(text or '')
+    flat[#flat + 1] = ids[i]
+    flat[#flat + 1] = text or 'null'
+  end
+  return flat, bytes
+end
+
+local function grant(given)
+  return { 'granted', rec.holder, rec.attempt, rec.lease_ms, rec.lease_end, rec.limit_ms, num('stop_grace_ms'),
+    rec.effect, rec.index, rec.token, redis.call('HGET', K.plan, rec.id), given, run.policy, run.policy_hash,
+    run.context_hash, run.plan_id, num('version'), run.session_id, run.request_id, rec.group }
+end
+
+local function refuse(reply, text)
+  if rec.status == 'running' then end_claim_of(rec) else not_due('dispatches', rec.id) end
+  if rec.status == 'dispatched' then count('active', -1) end
+  if rec.status == 'ready' then redis.call('LREM', K.ready, 1, rec.id) end
+  store_error(rec, text)
+  rec.refused_by, rec.refused_with, rec.ended_at = A.claim_id, cjson.encode(reply), NOW
+  move(rec, 'failed')
+  leave_running('step_failed:' .. rec.id)
+  due_settle()
+  finish('step.failed', rec, reply[1])
+  return reply
+end
+
+if rec.refused_by == A.claim_id then return cjson.decode(rec.refused_with) end
+if rec.status == 'completed' then return { 'completed', rec.fence } end
+if rec.status == 'running' and rec.claim == A.claim_id then return grant((inputs())) end
+if run.status ~= 'running' then return { 'stop', run.status } end
+if rec.status == 'running' then
+  if not rec.dead then return { 'busy' } end
+  if rec.effect ~= 'pure' then return { 'close_first', rec.holder, rec.effect, rec.token } end
+elseif rec.status ~= 'ready' and rec.status ~= 'dispatched' then
+  return { 'not_due', rec.status }
+elseif rec.status == 'ready' and num('active') >= num('max_parallel') then
+  return { 'not_due', rec.status }
+end
+if rec.attempt >= rec.max_attempts then
+  return refuse({ 'exhausted', rec.attempt, 1 },
+    '{"kind":"retry_exhausted","message":"every attempt ended with the loss of its worker","path":null}')
+end
+local given, bytes = inputs()
+if bytes > num('inputs_bytes') then
+  return refuse({ 'inputs_too_large', bytes, num('inputs_bytes'), 1 }, cjson.encode({ kind = 'inputs_too_large',
+    message = 'the results this step refers to have ' .. bytes .. ' bytes, the limit is ' .. run.inputs_bytes
+      .. ' (MANDOR_INPUTS_BYTES)', path = 'params' }))
+end
+
+if rec.status == 'running' then
+  moved[#moved + 1] = rec.id .. '=running/' .. (rec.attempt + 1) .. '/' .. (num('fence') + 1)
+else
+  if rec.status == 'ready' then
+    redis.call('LREM', K.ready, 1, rec.id)
+    count('active', 1)
+  end
+end
+count('fence', 1)
+rec.attempt, rec.fence, rec.holder = rec.attempt + 1, num('fence'), num('fence')
+rec.claim, rec.worker, rec.dead = A.claim_id, A.worker, nil
+rec.started_at, rec.ended_at, rec.lease_end = NOW, nil, NOW + rec.lease_ms
+touch(rec)
+if rec.status ~= 'running' then move(rec, 'running') end
+not_due('dispatches', rec.id)
+due('leases', rec.lease_end, rec.id)
+redis.call('SET', K.lock, rec.fence .. '|' .. A.worker .. '|' .. A.claim_id, 'PX', rec.lease_ms)
+local newest = tonumber(redis.call('HGET', K.claimed, rec.queue) or '0')
+if (rec.dispatched_at or 0) > newest then redis.call('HSET', K.claimed, rec.queue, rec.dispatched_at) end
+finish('step.claimed', rec, 'granted')
+return grant(given)

@@ -1,0 +1,154 @@
+"""Loads the Lua scripts, binds their contracts and calls them; the only place that retries a store call.
+
+A script opens with its contract: `keys:` names groups of orchestrator.store.keys, `args:` names its arguments (the last
+may be `*rest`), each `reply` line names a word and its fields. The loader puts a prelude in front that binds these
+names, and the libraries; so a script says `A.fence` and `K.steps`, and never counts positions.
+"""
+
+import hashlib
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from uuid import uuid4
+
+from orchestrator import machine
+from orchestrator.errors import StoreAmnesia, StoreMoved, StoreUnavailable
+from orchestrator.store.connection import LOST, Link, Links, NoScript
+from orchestrator.store.keys import GROUPS, Keys
+from schemas.ids import RunRef
+
+COMMON_ARGS = ("epoch", "server", "now_ms", "session", "run_id")
+MEND = "look at the server, then run `mandor ledger verify`"
+# pauses between the tries of one call, in seconds; a repeat is safe: scripts answer a repeated claim what they answered
+PAUSES = (0.05, 0.2, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    name: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    rest: str | None
+    replies: Mapping[str, tuple[str, ...]]
+    text: str
+    sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A word and its fields, named as in the script's contract."""
+
+    word: str
+    fields: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.fields[name]
+
+
+def _contract(source: str) -> dict[str, list[str]]:
+    """The header's `name: rest` lines, grouped by their first word."""
+    lines: dict[str, list[str]] = {}
+    for line in source.splitlines():
+        if not line.startswith("-- "):
+            break
+        head, _, tail = line[3:].partition(":")
+        word = head.split()[0] if head.split() else ""
+        lines.setdefault(word, []).append(f"{head.partition(' ')[2]} {tail}" if word == "reply" else tail)
+    return lines
+
+
+def _prelude(keys: Sequence[str], args: Sequence[str]) -> str:
+    bound_keys = ", ".join(f"['{name}'] = KEYS[{i}]" for i, name in enumerate(keys, 1))
+    bound_args = ", ".join(f"['{name}'] = ARGV[{i}]" for i, name in enumerate(args, 1))
+    moves = "\n".join(
+        f"local {name} = {{ {', '.join(f'[{pair!r}] = true' for pair in sorted(pairs))} }}"
+        for name, pairs in (("LEGAL_RUN", machine.RUN_MOVES), ("LEGAL_STEP", machine.STEP_MOVES))
+    )
+    return f"local K = {{ {bound_keys} }}\nlocal A = {{ {bound_args} }}\nlocal REST = {len(args) + 1}\n{moves}\n"
+
+
+def parse(name: str, source: str, libs: Mapping[str, str]) -> Script:
+    """One script with its contract bound."""
+    contract = _contract(source)
+    groups = contract["keys"][0].split()
+    keys = ("epoch", "server", *(key for group in groups for key in GROUPS[group]))
+    words = contract["args"][0].split()
+    rest = words.pop().removeprefix("*") if words and words[-1].startswith("*") else None
+    args = (*COMMON_ARGS, *words)
+    replies = {line.split()[0]: tuple(line.split()[1:]) for line in contract["reply"]}
+    used = ("base", "run", "steps") if "run" in groups else ("base",)
+    text = "\n".join([_prelude(keys, args), *(libs[lib] for lib in used), source])
+    return Script(name, keys, args, rest, replies, text, hashlib.sha1(text.encode()).hexdigest())
+
+
+@cache
+def load() -> Mapping[str, Script]:
+    """Every script of the package, by name."""
+    folder = files("orchestrator.store") / "lua"
+    libs = {name: (folder / "lib" / f"{name}.lua").read_text() for name in ("base", "run", "steps")}
+    found = (entry for entry in folder.iterdir() if entry.name.endswith(".lua"))
+    return {name: parse(name, entry.read_text(), libs) for entry in found for name in [entry.name[:-4]]}
+
+
+class Scripts:
+    """Calls scripts on one store. Fork- and thread-safe: each thread of each process has a connection of its own."""
+
+    def __init__(self, links: Links, keys: Keys, epoch: str, settings: Mapping[str, int]) -> None:
+        self.links = links
+        self.keys = keys
+        self.epoch = epoch
+        self._settings = settings
+
+    def call(
+        self, name: str, shard: int, ref: RunRef | None = None, *, rest: Sequence[Any] = (), **args: Any
+    ) -> Reply:
+        """Run one script. StoreUnavailable after the last try; StoreMoved, StoreAmnesia as the store says."""
+        script = load()[name]
+        keys = [self.keys.named(key, shard, ref, args.get("step_id")) for key in script.keys]
+        values = self._values(ref, args)
+        reply = self._try(script, keys, values, rest)
+        word, *fields = reply
+        if word == "amnesia":
+            raise StoreAmnesia("the store does not know this installation: its memory was lost or replaced", hint=MEND)
+        if word == "moved":
+            raise StoreMoved("the store is another server, or restarted, and has not been verified", hint=MEND)
+        return Reply(word, dict(zip(script.replies[word], fields, strict=False)))
+
+    def _values(self, ref: RunRef | None, args: Mapping[str, Any]) -> dict[str, Any]:
+        """What every call brings along, unless the caller (a test) says otherwise. The jitter is drawn once a call."""
+        common = {
+            "epoch": self.epoch,
+            "now_ms": "",
+            "session": ref.session if ref else "",
+            "run_id": ref.run_id if ref else "",
+            "call_id": uuid4().hex,
+            "jitter": f"{random.random():.6f}",
+        }
+        given = {key: "" if value is None else value for key, value in args.items()}
+        return {**common, **self._settings, **given}
+
+    def _try(self, script: Script, keys: Sequence[str], values: Mapping[str, Any], rest: Sequence[Any]) -> list[Any]:
+        for pause in (*PAUSES, None):
+            try:
+                with self.links.link() as link:
+                    argv = [link.server if name == "server" else values[name] for name in script.args]
+                    return _evaluate(link, script, [*keys, *argv, *rest], len(keys))
+            except LOST as lost:
+                if pause is None:
+                    where = self.links.address
+                    raise StoreUnavailable(f"{where} did not answer: {lost}", hint="is Redis running?") from None
+                time.sleep(pause)
+        raise AssertionError("unreachable")
+
+
+def _evaluate(link: Link, script: Script, words: Sequence[Any], count: int) -> list[Any]:
+    try:
+        reply = link.command("EVALSHA", script.sha, count, *words)
+    except NoScript:
+        reply = link.command("EVAL", script.text, count, *words)
+    assert isinstance(reply, list)
+    return reply
