@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import rfc8785
 
-from schemas.issues import dotted
+from schemas.issues import Located, dotted
 
 MAX_DEPTH: Final = 64
 MAX_SAFE_INTEGER: Final = 2**53 - 1
@@ -28,18 +28,12 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _CLOSER = {"[": "]", "{": "}"}
 
 
-class NotCanonical(ValueError):
+class NotCanonical(Located):
     """A text or value that has no canonical JSON.
 
-    path: dotted, empty for the document as a whole. kind: one of `too_large`, `utf8`, `syntax`, `too_deep`,
-    `duplicate_key`, `not_finite`, `integer_range`, `surrogate`, `not_json`.
+    kind: one of `too_large`, `utf8`, `syntax`, `too_deep`, `duplicate_key`, `not_finite`, `integer_range`,
+    `surrogate`, `not_json`.
     """
-
-    def __init__(self, kind: str, message: str, path: str = "") -> None:
-        super().__init__(f"{path}: {message}" if path else message)
-        self.kind = kind
-        self.message = message
-        self.path = path
 
 
 class _Refused(NamedTuple):
@@ -236,7 +230,7 @@ def _read_integer(digits: str) -> int | _Refused:
 
 def _read_float(digits: str) -> float | _Refused:
     value = float(digits)
-    return value if math.isfinite(value) else _Refused("not_finite", "the number is too large and would become infinite")
+    return value if math.isfinite(value) else _Refused("not_finite", "the number would become infinite")
 
 
 def _read_constant(name: str) -> _Refused:

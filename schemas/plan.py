@@ -77,7 +77,7 @@ class InvalidGraph(ValueError):
     """Steps whose ids or needs do not fit together; `issues` has every one of them."""
 
     def __init__(self, issues: Sequence[Issue]) -> None:
-        super().__init__("; ".join(f"{issue.path}: {issue.message}" for issue in issues[:5]))
+        super().__init__("; ".join(map(str, issues[:5])))
         self.issues = tuple(issues)
 
 
@@ -129,5 +129,3 @@ def _need_fault(need: str, target: int | None, index: int, seen: set[str]) -> tu
     if need in seen:
         return "repeated_need", f"{need!r} is listed twice"
     return None
-
-

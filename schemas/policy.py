@@ -22,7 +22,15 @@ from schemas.states import EffectClass
 
 LONGEST_S: Final = 30 * 86_400.0
 LIMIT_FIELDS: Final = ("attempts", "backoff_s", "backoff_max_s", "timeout_s", "lease_s")
-_SCALARS: Final = ("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "result_bytes", "inputs_bytes", "plan_bytes")
+_SCALARS: Final = (
+    "max_steps",
+    "max_parallel",
+    "deadline_s",
+    "stop_grace_s",
+    "result_bytes",
+    "inputs_bytes",
+    "plan_bytes",
+)
 _FLOORS: Final = frozenset({"backoff_s", "backoff_max_s"})
 
 
