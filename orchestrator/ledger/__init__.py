@@ -1,0 +1,52 @@
+"""The transactional memory of an installation: accepted runs, plans, effects, decisions, ends, dead letters."""
+
+from orchestrator.errors import EffectRefused, LedgerMissing, LedgerUnavailable
+from orchestrator.ledger.effects import (
+    AlreadyLanded,
+    AlreadyOpen,
+    Closed,
+    EffectRows,
+    Fresh,
+    Kind,
+    Landed,
+    Opened,
+    RowClosed,
+    fact,
+)
+from orchestrator.ledger.ledger import Ledger, open_ledger
+from orchestrator.ledger.rows import (
+    Accepted,
+    AcceptedRun,
+    ConflictingSubmission,
+    Decision,
+    Epoch,
+    LedgerRun,
+    StoredPlan,
+)
+from orchestrator.ledger.tables import EffectState
+
+__all__ = [
+    "Accepted",
+    "AcceptedRun",
+    "AlreadyLanded",
+    "AlreadyOpen",
+    "Closed",
+    "ConflictingSubmission",
+    "Decision",
+    "EffectRefused",
+    "EffectRows",
+    "EffectState",
+    "Epoch",
+    "Fresh",
+    "Kind",
+    "Landed",
+    "Ledger",
+    "LedgerMissing",
+    "LedgerRun",
+    "LedgerUnavailable",
+    "Opened",
+    "RowClosed",
+    "StoredPlan",
+    "fact",
+    "open_ledger",
+]

@@ -1,0 +1,241 @@
+"""Effect rows: may an effect start, and did it happen. One row per (run, step, kind); kind is "do" or "undo".
+
+A row remembers `since` (the fence that opened it), `closed_to` (the newest fence whose claim was ended), `landed_by`,
+the step's token and the first result. Fences at or below `closed_to` are refused everything: their claim is over,
+and what they left behind has already been judged. Each function is one short transaction, or a part of the one it is given.
+
+    open   none -> open; open stays open for a class whose other side knows the idempotency key
+    land   any  -> landed, with the result; refused after the close, and then remembered as late
+    close  raises closed_to and says what it found; with `void` an open row of this very fence goes back to none
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, select, update
+
+from orchestrator.errors import EffectRefused
+from orchestrator.ledger.engine import insert_absent
+from orchestrator.ledger.tables import EffectState, effects
+from schemas.states import EffectClass, Fact
+
+Kind = Literal["do", "undo"]
+Transaction = Callable[[], AbstractContextManager[Connection]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Nothing has landed and this fence is not closed: the effect may be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The effect may start now; from here on it may have happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyOpen:
+    """An effect that must not start twice was started by the fence `since`."""
+
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The row holds this call's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyLanded:
+    """It happened before; result_text is the first result, as JSON."""
+
+    result_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The claim of this fence was ended; the newest fence that was is closed_to."""
+
+    closed_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowClosed:
+    """What close found: the state, and the result where the state is landed."""
+
+    state: EffectState
+    result_text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The names of one effect."""
+
+    run_id: str
+    step_id: str
+    kind: Kind
+
+    def blank(self) -> dict[str, Any]:
+        """The values of a row nobody has touched."""
+        return {
+            "run_id": self.run_id,
+            "step_id": self.step_id,
+            "kind": self.kind,
+            "state": EffectState.NONE,
+            "since": 0,
+            "closed_to": 0,
+            "landed_by": 0,
+            "late": False,
+            "token": None,
+            "result_text": None,
+            "updated_at": 0,
+        }
+
+    def matches(self) -> ColumnElement[bool]:
+        column = effects.c
+        return and_(column.run_id == self.run_id, column.step_id == self.step_id, column.kind == self.kind)
+
+
+class EffectRows:
+    """The effect rows of a ledger.
+
+    A repeat of open or close by the same fence answers by the row as it stands; land repeated by the fence that landed
+    answers AlreadyLanded with its own result, also after a close. A crash inside any call leaves the row as it was.
+    """
+
+    def __init__(self, begin: Transaction, read: Transaction, clock: Callable[[], int]) -> None:
+        self._begin = begin
+        self._read = read
+        self._clock = clock
+
+    def look(self, run_id: str, step_id: str, kind: Kind, fence: int, token: str) -> Fresh | AlreadyLanded | Closed:
+        """What `land` would meet now. Changes nothing and promises nothing: only `land` decides."""
+        effect = Effect(run_id, step_id, kind)
+        with self._read() as connection:
+            row = connection.execute(select(effects).where(effect.matches())).one_or_none()
+        if row is None:
+            return Fresh()
+        check_token(effect, row, token)
+        return refusal(row, fence) or Fresh()
+
+    def open(
+        self, run_id: str, step_id: str, kind: Kind, fence: int, token: str, effect_class: EffectClass
+    ) -> Opened | AlreadyOpen | AlreadyLanded | Closed:
+        """Ask to start an effect. Only a keyed effect may be started again while it is open.
+
+        EffectRefused: the row belongs to another step token.
+        """
+        effect = Effect(run_id, step_id, kind)
+        with self._begin() as connection:
+            row = locked_row(connection, effect, token)
+            answer = may_open(row, fence, effect_class)
+            if isinstance(answer, Opened):
+                since = row.since if row.state == EffectState.OPEN else fence
+                self._write(connection, effect, state=EffectState.OPEN, since=since, token=token)
+        return answer
+
+    def land(
+        self,
+        run_id: str,
+        step_id: str,
+        kind: Kind,
+        fence: int,
+        token: str,
+        result_text: str,
+        connection: Connection | None = None,
+    ) -> Landed | AlreadyLanded | Closed:
+        """Record that an effect happened, with its result (JSON); the first result stays.
+
+        Without a connection: a transaction of its own. The effect is in the world by now, so a refusal (Closed) marks
+        the row late: it happened after its claim had been ended and judged.
+        With a connection: a part of the caller's transaction, which must hold the effect too and which the caller ends.
+        On AlreadyLanded and Closed the caller must roll back, and then nothing has happened.
+        EffectRefused: the row belongs to another step token; roll back as well.
+        """
+        effect = Effect(run_id, step_id, kind)
+        if connection is not None:
+            return self._land(connection, effect, fence, token, result_text)
+        with self._begin() as own:
+            answer = self._land(own, effect, fence, token, result_text)
+            if isinstance(answer, Closed):
+                self._write(own, effect, late=True)
+        return answer
+
+    def close(self, run_id: str, step_id: str, kind: Kind, fence: int, void: bool = False) -> RowClosed:
+        """End what a fence may do, and learn what it did. Done by whoever ends a claim that has no commit,
+        before the store is told. Afterwards neither this fence nor an older one can open or land.
+
+        void: the action raised NoEffect. Believed only from the fence that opened the row, and only by its first close.
+        """
+        effect = Effect(run_id, step_id, kind)
+        with self._begin() as connection:
+            row = locked_row(connection, effect, None)
+            state = EffectState.NONE if void and may_void(row, fence) else EffectState(row.state)
+            since = row.since if state is EffectState.OPEN else 0
+            self._write(connection, effect, state=state, since=since, closed_to=max(row.closed_to, fence))
+        return RowClosed(state, row.result_text)
+
+    def _land(
+        self, connection: Connection, effect: Effect, fence: int, token: str, result_text: str
+    ) -> Landed | AlreadyLanded | Closed:
+        row = locked_row(connection, effect, token)
+        answer = refusal(row, fence)
+        if answer is not None:
+            return answer
+        landed = {"state": EffectState.LANDED, "landed_by": fence, "token": token, "result_text": result_text}
+        self._write(connection, effect, **landed)
+        return Landed()
+
+    def _write(self, connection: Connection, effect: Effect, **values: Any) -> None:
+        connection.execute(update(effects).where(effect.matches()).values(updated_at=self._clock(), **values))
+
+
+def locked_row(connection: Connection, effect: Effect, token: str | None) -> Row[Any]:
+    """The row of an effect, locked until the transaction ends and made if it was not there."""
+    insert_absent(connection, effects, effect.blank())
+    row = connection.execute(select(effects).where(effect.matches()).with_for_update()).one()
+    if token is not None:
+        check_token(effect, row, token)
+    return row
+
+
+def check_token(effect: Effect, row: Row[Any], token: str) -> None:
+    """EffectRefused if the row was written for another action or other params."""
+    if row.token is not None and row.token != token:
+        message = f"step {effect.step_id} of run {effect.run_id} left an effect of another token, {row.token}"
+        raise EffectRefused(message, path=effect.step_id, hint="the plan was changed under a run: start a new one")
+
+
+def refusal(row: Row[Any], fence: int) -> AlreadyLanded | Closed | None:
+    """Why a fence may not land: closed first, but a landing repeated by its own fence is no stranger."""
+    if fence <= row.closed_to and not (row.state == EffectState.LANDED and row.landed_by == fence):
+        return Closed(row.closed_to)
+    return AlreadyLanded(row.result_text) if row.state == EffectState.LANDED else None
+
+
+def may_open(row: Row[Any], fence: int, effect_class: EffectClass) -> Opened | AlreadyOpen | AlreadyLanded | Closed:
+    """Whether a fence may start the effect of a row."""
+    if fence <= row.closed_to:
+        return Closed(row.closed_to)
+    if row.state == EffectState.LANDED:
+        return AlreadyLanded(row.result_text)
+    if row.state == EffectState.OPEN and effect_class is not EffectClass.KEYED:
+        return AlreadyOpen(row.since)
+    return Opened()
+
+
+def may_void(row: Row[Any], fence: int) -> bool:
+    """Whether this fence, at its first close, may take back that it opened the row."""
+    return bool(row.state == EffectState.OPEN and row.since == fence and fence > row.closed_to)
+
+
+def fact(effect_class: EffectClass, row_state: EffectState, no_effect: bool = False) -> Fact:
+    """What a closed row proves about the claim that was ended.
+
+    An idempotent action opens no row, so `none` says nothing about it, unless it raised NoEffect itself.
+    """
+    if row_state is EffectState.NONE and effect_class is EffectClass.IDEMPOTENT and not no_effect:
+        return Fact.MAYBE
+    return {EffectState.NONE: Fact.NONE, EffectState.OPEN: Fact.MAYBE, EffectState.LANDED: Fact.LANDED}[row_state]

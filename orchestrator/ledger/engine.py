@@ -1,0 +1,303 @@
+"""Connections of one process to the ledger's database; the only module that tells SQLite from PostgreSQL.
+
+SQLite is run in WAL mode with full synchronisation, and every writing transaction takes the write lock when it begins:
+with the driver's own deferred transactions, two that read and then write the same row lose one of the writes.
+"""
+
+import os
+import random
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import sqlalchemy
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, select, text
+from sqlalchemy import exc as sql
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine.interfaces import ExceptionContext
+
+from orchestrator.errors import ConfigError, LedgerError, LedgerMissing, LedgerUnavailable
+from orchestrator.ledger.tables import REVISION, VERSION_TABLE
+
+Mode = Literal["IMMEDIATE", "DEFERRED"]
+
+PATIENCE_S = 30.0  # how long a transaction waits for the write lock before the ledger counts as away
+BUSY_S = 5.0  # one wait inside SQLite; its polling is unfair, so several short ones beat one long one
+UPGRADE = "run `mandor ledger upgrade`"
+AWAY = (sql.OperationalError, sql.InterfaceError, sql.InternalError)
+LOCKED = ("database is locked", "database table is locked", "locking protocol", "database schema is locked")
+NO_TABLE = ("no such table", "UndefinedTable", "does not exist")
+VERSION = sqlalchemy.table(VERSION_TABLE, sqlalchemy.column("version_num", sqlalchemy.String))
+
+
+class _Locked(LedgerUnavailable):
+    """The database is there, but others held it for longer than one wait."""
+
+
+class Database:
+    """One database, reached by a pool of connections that belongs to the process that uses it.
+
+    url: `sqlite:////absolute/path` (one slash more than the path has) or `postgresql+psycopg://…`.
+    patience_s: the longest wait for the write lock.
+    """
+
+    def __init__(self, url: str, patience_s: float = PATIENCE_S) -> None:
+        self.url = parse_url(url)
+        self.path = Path(self.url.database) if self.url.drivername == "sqlite" and self.url.database else None
+        self._patience_s = patience_s
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._made: Engine | None = None
+        self._spoiled = False
+        _databases.add(self)
+
+    def prepare(self) -> None:
+        """Create the file (0600) in its folder (0700) if they are not there; the folders of others keep their mode."""
+        if self.path is None:
+            return
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _creating:
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError as there:
+            if not self.path.is_file():
+                raise LedgerUnavailable(
+                    f"cannot create the ledger's file: {there}", hint="mend MANDOR_LEDGER_URL"
+                ) from None
+        except OSError as error:
+            raise LedgerUnavailable(
+                f"cannot create the ledger's file: {error}", hint="mend MANDOR_LEDGER_URL"
+            ) from error
+
+    @contextmanager
+    def writing(self, *, any_revision: bool = False) -> Iterator[Connection]:
+        """A transaction that holds the write lock from its beginning; committed at the end, rolled back
+        by an exception.
+
+        LedgerUnavailable: the lock was not to be had within the patience, or the database cannot be reached.
+        LedgerMissing: the schema is not at our revision (not asked with any_revision).
+        """
+        if getattr(self._local, "writing", False):
+            message = "this thread is already in a write transaction of the ledger and would wait for itself"
+            raise LedgerError(message, hint="use the connection you have")
+        self._local.writing = True
+        try:
+            with self._transaction("IMMEDIATE", any_revision) as connection:
+                yield connection
+        finally:
+            self._local.writing = False
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the database and keeps nobody waiting. Errors as of `writing`."""
+        with self._transaction("DEFERRED", any_revision=False) as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, mode: Mode, any_revision: bool) -> Iterator[Connection]:
+        connection = self._begin_patiently(mode, any_revision)
+        try:
+            yield connection
+            connection.commit()
+        finally:
+            connection.close()
+
+    def _begin_patiently(self, mode: Mode, any_revision: bool) -> Connection:
+        until = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._begin(mode, any_revision)
+            except _Locked:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(random.uniform(0.001, 0.02))
+
+    def _begin(self, mode: Mode, any_revision: bool) -> Connection:
+        try:
+            connection = self._engine().connect().execution_options(ledger_mode=mode)
+        except sql.TimeoutError as error:
+            raise LedgerUnavailable(f"no connection became free: {error}", hint="use fewer threads") from error
+        try:
+            connection.begin()
+            if not any_revision:
+                check_revision(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _engine(self) -> Engine:
+        with self._lock:
+            if self._spoiled:
+                message = "this process was forked while its parent had a connection to the ledger's file in use"
+                raise LedgerUnavailable(message, hint="fork outside of ledger transactions, or spawn")
+            if self._made is None:
+                self._made = self._make_engine()
+            return self._made
+
+    def _make_engine(self) -> Engine:
+        if self.path is None:
+            engine = create_engine(self.url, pool_pre_ping=True, hide_parameters=True)
+        else:
+            path, busy_s = self.path, min(BUSY_S, self._patience_s)
+            engine = create_engine(self.url, creator=lambda: connect_sqlite(path, busy_s), hide_parameters=True)
+            event.listen(engine, "begin", begin_sqlite)
+            event.listen(engine, "connect", remember_file)
+            event.listen(engine, "checkout", same_file(path))
+        event.listen(engine, "handle_error", explain)
+        return engine
+
+    def before_fork(self) -> None:
+        """Close idle connections: SQLite's locks belong to a process, and a child must not believe that it has them."""
+        if self._made is not None:
+            self._made.dispose()
+
+    def after_fork(self) -> None:
+        """In the child: start without a pool, and refuse if a connection was in use after all."""
+        made, self._made = self._made, None
+        self._lock, self._local, self._spoiled = threading.Lock(), threading.local(), False
+        if made is not None:
+            self._spoiled = self.path is not None and open_connections(made) > 0
+            made.dispose(close=False)
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_creating = threading.Lock()  # closing any descriptor of a SQLite file drops the locks of the whole process
+
+
+def _before_fork() -> None:
+    for database in list(_databases):
+        database.before_fork()
+
+
+def _after_fork() -> None:
+    for database in list(_databases):
+        database.after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+
+
+def open_connections(engine: Engine) -> int:
+    """How many connections an engine's pool has, idle ones included."""
+    pool: Any = engine.pool
+    return int(pool.checkedin() + pool.checkedout())
+
+
+def parse_url(url: str) -> URL:
+    """The URL, if it names a database a ledger can be kept in; else ConfigError."""
+    try:
+        parsed = make_url(url)
+    except sql.ArgumentError:
+        raise _bad_url("is not a database URL") from None
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise _bad_url(f"names {parsed.drivername}, which the ledger does not know")
+    if parsed.drivername == "sqlite" and not Path(parsed.database or "").is_absolute():
+        raise _bad_url("needs an absolute path: every process must open the same file")
+    return parsed
+
+
+def _bad_url(why: str) -> ConfigError:
+    return ConfigError(why, path="MANDOR_LEDGER_URL", hint="use sqlite:////absolute/path/ledger.db")
+
+
+def connect_sqlite(path: Path, busy_s: float) -> sqlite3.Connection:
+    """A connection in WAL mode. Never creates the file: an empty one would hide that the real one is not mounted."""
+    if not path.parent.is_dir():
+        raise LedgerUnavailable(f"the ledger's folder {path.parent} is not there", hint=f"mount it, or {UPGRADE}")
+    if not path.exists():
+        raise LedgerMissing(f"there is no ledger at {path}", hint=UPGRADE)
+    target = f"file:{quote(str(path))}?mode=rw"
+    connection = sqlite3.connect(target, uri=True, isolation_level=None, timeout=busy_s, check_same_thread=False)
+    try:
+        for pragma in ("foreign_keys=ON", "journal_mode=WAL", "synchronous=FULL"):
+            connection.execute(f"PRAGMA {pragma}").close()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def begin_sqlite(connection: Connection) -> None:
+    """Start the transaction ourselves: IMMEDIATE unless the caller only reads."""
+    mode = connection.get_execution_options().get("ledger_mode", "IMMEDIATE")
+    connection.exec_driver_sql(f"BEGIN {mode}")
+
+
+def remember_file(connection: sqlite3.Connection, record: Any) -> None:
+    """Note which file a new connection has open."""
+    path = connection.execute("PRAGMA database_list").fetchone()[2]
+    record.info["file"] = file_identity(Path(path))
+
+
+def same_file(path: Path) -> Any:
+    """A check at checkout: a ledger restored under our feet is another file, and what goes to the old one is lost."""
+
+    def check(_connection: sqlite3.Connection, record: Any, _proxy: Any) -> None:
+        if record.info["file"] != file_identity(path):
+            raise sql.DisconnectionError("the ledger's file was replaced")
+
+    return check
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file, None if it is gone."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None
+
+
+def explain(context: ExceptionContext) -> None:
+    """Turn what the driver says about an unreachable, locked or empty database into our own errors."""
+    raised, words = context.sqlalchemy_exception, str(context.original_exception)
+    kind = type(context.original_exception).__name__
+    if any(sign in words or sign == kind for sign in NO_TABLE) and isinstance(raised, sql.DBAPIError):
+        context.chained_exception = LedgerMissing("the database holds no ledger", hint=UPGRADE)
+    elif any(sign in words for sign in LOCKED):
+        hint = "see which process holds a long transaction"
+        context.chained_exception = _Locked("the ledger stayed locked by other processes", hint=hint)
+    elif isinstance(raised, AWAY) or type(raised) is sql.DatabaseError:
+        hint = "check MANDOR_LEDGER_URL, the disk and its permissions"
+        context.chained_exception = LedgerUnavailable(f"the ledger's database failed: {words}", hint=hint)
+
+
+def check_revision(connection: Connection) -> None:
+    """LedgerMissing unless the schema is at the revision this release is written for."""
+    found = connection.execute(select(VERSION)).scalar()
+    if found == REVISION:
+        return
+    if found is not None and found > REVISION:
+        message = f"the ledger is at revision {found}, newer than {REVISION}, which this release knows"
+        raise LedgerMissing(message, hint="run the release that upgraded it")
+    raise LedgerMissing(f"the ledger is at revision {found}, this release needs {REVISION}", hint=UPGRADE)
+
+
+def lock_for_upgrade(connection: Connection) -> None:
+    """Make concurrent upgrades wait for each other. SQLite's write lock, held already, does it by itself."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(7236101)"))
+
+
+def insert_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+    """Insert a row unless one of its unique keys is taken; tells whether it was inserted. Waits for a rival insert."""
+    insert = upsert(connection.dialect.name, table).values(**values)
+    options = {"preserve_rowcount": True}
+    return connection.execute(insert.on_conflict_do_nothing(), execution_options=options).rowcount == 1
+
+
+def upsert(dialect: str, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """The dialect's INSERT that knows conflicts; both spell them alike."""
+    if dialect == "sqlite":
+        return sqlite.insert(table)
+    if dialect == "postgresql":
+        return postgresql.insert(table)
+    raise LedgerError(f"effect rows cannot be kept in {dialect}", hint="use SQLite or PostgreSQL")

@@ -1,0 +1,181 @@
+"""The ledger of one installation, as the rest of the project calls it: every method is one transaction."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from sqlalchemy import Connection
+
+from orchestrator.ledger import reads, writes
+from orchestrator.ledger.effects import EffectRows
+from orchestrator.ledger.engine import PATIENCE_S, Database, lock_for_upgrade
+from orchestrator.ledger.rows import (
+    Accepted,
+    AcceptedRun,
+    ConflictingSubmission,
+    Decision,
+    Epoch,
+    LedgerRun,
+    StoredPlan,
+)
+from schemas.dead_letter import DeadLetter, DeadLetterKind
+from schemas.states import RunStatus
+
+
+def wall_ms() -> int:
+    """This host's clock, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Ledger:
+    """What is remembered when the state store forgets.
+
+    A method either returns after its transaction is on disk or raises and has changed nothing; it may be repeated until
+    it returns, and then answers as its docstring says. All raise LedgerUnavailable when the database cannot be reached
+    within the patience, and LedgerMissing when its schema is not the one this release needs. Safe to share between
+    threads, and across a fork.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], int] = wall_ms) -> None:
+        self._database = database
+        self._clock = clock
+        self.effects = EffectRows(database.writing, database.reading, clock)
+
+    def begin(self) -> AbstractContextManager[Connection]:
+        """A transaction of the caller's own, holding the write lock: commits at the end of the block, rolls back if an
+        exception leaves it. Only one per thread at a time; everything between waits for it, so keep it short.
+        """
+        return self._database.writing()
+
+    def upgrade(self) -> None:
+        """Create the file and bring the schema to this release's revision; all of it or nothing. Repeated, or by
+        several processes at once: the first one does it, the others find it done.
+        """
+        from orchestrator.ledger import migrations  # Alembic takes half a second to import
+
+        self._database.prepare()
+        with self._database.writing(any_revision=True) as connection:
+            lock_for_upgrade(connection)
+            migrations.run(connection)
+
+    def check_schema(self) -> None:
+        """Return if the database can be reached and holds our schema; else raise."""
+        with self._database.reading():
+            pass
+
+    def accept(self, run: AcceptedRun) -> Accepted | ConflictingSubmission:
+        """Remember a run before anything else knows of it.
+
+        Atomic: one row, unique by run_id. A repeat with the same submission_hash answers created False and the row that
+        stands, whose policy and deadline are the ones in force; with another hash ConflictingSubmission. After a crash
+        behind it the run is here and nowhere else: repeat the submission, or let the audit adopt it.
+        """
+        with self._database.writing() as connection:
+            return writes.accept(connection, run, self._clock())
+
+    def run(self, run_id: str) -> LedgerRun | None:
+        """All that is known of one run."""
+        with self._database.reading() as connection:
+            return reads.run(connection, run_id)
+
+    def runs(self, limit: int, before: str | None = None) -> list[LedgerRun]:
+        """Up to `limit` runs, newest first, accepted before the run `before`: the last of the page that was read."""
+        with self._database.reading() as connection:
+            return reads.newest_runs(connection, limit, before)
+
+    def open_runs(self, after: str | None, limit: int) -> list[LedgerRun]:
+        """Up to `limit` runs that have no end yet, in the order of their ids, beyond the id `after`."""
+        with self._database.reading() as connection:
+            return reads.open_runs(connection, after, limit)
+
+    def store_plan(
+        self, run_id: str, generation: int, plan_hash: str, plan_text: str, planner: str | None
+    ) -> StoredPlan:
+        """Keep a plan before the state store hears of it; the first of a generation stays.
+
+        Answers the plan that stands, which is the one to go on with. After a crash behind it the next planner call
+        finds the plan and calls no model. NotFound: no such run was accepted.
+        """
+        plan = StoredPlan(run_id, generation, plan_hash, plan_text, planner, self._clock())
+        with self._database.writing() as connection:
+            return writes.store_plan(connection, plan)
+
+    def plan(self, run_id: str, generation: int) -> StoredPlan | None:
+        """The plan of one generation of a run."""
+        with self._database.reading() as connection:
+            return reads.plan(connection, run_id, generation)
+
+    def end_run(
+        self, run_id: str, generation: int, status: RunStatus, reason: str | None, version: int, ended_at_ms: int
+    ) -> bool:
+        """Write how a generation of a run ended, after the state store settled it.
+
+        True: written by this call. False: this generation (or a later one) has its end already, which stays as it is.
+        In both cases the ledger has the end. After a crash before it the run is still due, and settled again.
+        NotFound: no such run was accepted.
+        """
+        with self._database.writing() as connection:
+            return writes.end_run(connection, run_id, generation, status, reason, version, ended_at_ms)
+
+    def decide(self, run_id: str, generation: int, kind: str, by: str, reason: str | None) -> str:
+        """Keep what a person decided before the state store is told; answers the decision's id.
+
+        While a decision of the same kind for the same generation waits, a repeat answers its id. After a crash
+        behind it the decision is pending and a supervisor carries it out. NotFound: no such run was accepted.
+        """
+        values: dict[str, Any] = {"run_id": run_id, "generation": generation, "kind": kind}
+        values |= {"made_by": writes.writable(by), "reason": writes.writable(reason), "created_at": self._clock()}
+        with self._database.writing() as connection:
+            return writes.decide(connection, values)
+
+    def pending_decisions(self, limit: int) -> list[Decision]:
+        """Up to `limit` decisions that were not carried out yet, oldest first."""
+        with self._database.reading() as connection:
+            return reads.pending_decisions(connection, limit)
+
+    def decision_done(self, decision_id: str, outcome: str) -> bool:
+        """Note the store's answer to a decision. False: there is one already (it stays), or no such decision."""
+        with self._database.writing() as connection:
+            return writes.decision_done(connection, decision_id, outcome, self._clock())
+
+    def write_letter(self, letter: DeadLetter, dedup_key: str) -> str:
+        """Keep a dead letter before the transition that gives up; answers the id of the letter that stands.
+
+        dedup_key: what was given up on, and in which generation. A repeat, also with another id or content, changes
+        nothing. After a crash behind it the transition is repeated, and finds the letter.
+        """
+        with self._database.writing() as connection:
+            return writes.write_letter(connection, letter, dedup_key)
+
+    def letters(
+        self, limit: int, before: str | None = None, kind: DeadLetterKind | None = None, run_id: str | None = None
+    ) -> list[DeadLetter]:
+        """Up to `limit` letters, newest first, older than the letter `before`; of one kind, of one run."""
+        with self._database.reading() as connection:
+            return reads.letters(connection, limit, before, kind, run_id)
+
+    def letter(self, letter_id: str) -> DeadLetter | None:
+        """One letter with all its content."""
+        with self._database.reading() as connection:
+            return reads.letter(connection, letter_id)
+
+    def create_epoch(self, namespace: str, shards: int) -> Epoch:
+        """The namespace's epoch, drawn by the first call: every caller gets the same. ConfigError: it was drawn for
+        another number of shards, which cannot change, because every key's place depends on it.
+        """
+        with self._database.writing() as connection:
+            return writes.create_epoch(connection, namespace, shards, self._clock())
+
+    def epoch(self, namespace: str) -> Epoch | None:
+        """The namespace's epoch, None before create_epoch."""
+        with self._database.reading() as connection:
+            return reads.epoch(connection, namespace)
+
+
+def open_ledger(url: str, *, patience_s: float = PATIENCE_S, clock: Callable[[], int] = wall_ms) -> Ledger:
+    """The ledger at a database URL. Nothing is opened before the first use. ConfigError: no URL of a ledger.
+
+    patience_s: how long a transaction waits for others before LedgerUnavailable.
+    """
+    return Ledger(Database(url, patience_s), clock)

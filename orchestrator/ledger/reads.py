@@ -1,0 +1,104 @@
+"""What the ledger remembers, as functions of an open transaction."""
+
+import json
+from typing import Any
+
+from sqlalchemy import Column, Connection, Row, RowMapping, Select, select, tuple_
+
+from orchestrator.ledger.rows import Decision, Epoch, LedgerRun, StoredPlan
+from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, runs
+from schemas.dead_letter import DeadLetter, DeadLetterKind, DeadLetterStatus
+from schemas.states import RunStatus
+
+
+def runs_with_plans() -> Select[Any]:
+    """Runs, each with the hash of its newest plan."""
+    newest = select(plans.c.plan_hash).where(plans.c.run_id == runs.c.run_id).order_by(plans.c.generation.desc())
+    return select(runs, newest.limit(1).scalar_subquery().label("plan_hash"))
+
+
+def run(connection: Connection, run_id: str) -> LedgerRun | None:
+    """One run."""
+    row = connection.execute(runs_with_plans().where(runs.c.run_id == run_id)).mappings().one_or_none()
+    return as_run(row) if row else None
+
+
+def newest_runs(connection: Connection, limit: int, before: str | None) -> list[LedgerRun]:
+    """Runs by time of acceptance, newest first, older than the run `before`."""
+    query = older_than(runs_with_plans(), runs.c.accepted_at, runs.c.run_id, before)
+    return [as_run(row) for row in connection.execute(query.limit(limit)).mappings()]
+
+
+def open_runs(connection: Connection, after: str | None, limit: int) -> list[LedgerRun]:
+    """Runs without an end, by id, after the id `after`: a page of a walk that sees every run once."""
+    query = runs_with_plans().where(runs.c.ended_at.is_(None)).order_by(runs.c.run_id)
+    if after is not None:
+        query = query.where(runs.c.run_id > after)
+    return [as_run(row) for row in connection.execute(query.limit(limit)).mappings()]
+
+
+def plan(connection: Connection, run_id: str, generation: int) -> StoredPlan | None:
+    """The plan of one generation."""
+    query = select(plans).where(plans.c.run_id == run_id, plans.c.generation == generation)
+    row = connection.execute(query).mappings().one_or_none()
+    return StoredPlan(**row) if row else None
+
+
+def pending_decisions(connection: Connection, limit: int) -> list[Decision]:
+    """Decisions not carried out yet, oldest first."""
+    oldest_first = (decisions.c.created_at, decisions.c.id)
+    query = select(decisions).where(decisions.c.done_at.is_(None)).order_by(*oldest_first).limit(limit)
+    return [Decision(**row) for row in connection.execute(query).mappings()]
+
+
+def letters(
+    connection: Connection, limit: int, before: str | None, kind: str | None, run_id: str | None
+) -> list[DeadLetter]:
+    """Dead letters, newest first, older than the letter `before`; of one kind, of one run."""
+    query = older_than(select(dead_letters), dead_letters.c.created_at, dead_letters.c.id, before)
+    if kind is not None:
+        query = query.where(dead_letters.c.kind == kind)
+    if run_id is not None:
+        query = query.where(dead_letters.c.run_id == run_id)
+    return [as_letter(row) for row in connection.execute(query.limit(limit))]
+
+
+def letter(connection: Connection, letter_id: str) -> DeadLetter | None:
+    """One letter."""
+    row = connection.execute(select(dead_letters).where(dead_letters.c.id == letter_id)).one_or_none()
+    return as_letter(row) if row else None
+
+
+def epoch(connection: Connection, namespace: str) -> Epoch | None:
+    """The epoch of a namespace."""
+    row = connection.execute(select(epochs).where(epochs.c.namespace == namespace)).mappings().one_or_none()
+    return Epoch(**row) if row else None
+
+
+def older_than(query: Select[Any], time: Column[Any], key: Column[Any], before: str | None) -> Select[Any]:
+    """A page of a list, newest first. A `before` that is not there (any more) leaves an empty page."""
+    newest_first = query.order_by(time.desc(), key.desc())
+    if before is None:
+        return newest_first
+    cursor = key.table.alias("cursor")
+    place = select(cursor.c[time.name], cursor.c[key.name]).where(cursor.c[key.name] == before)
+    return newest_first.where(tuple_(time, key) < place.scalar_subquery())
+
+
+def as_run(row: RowMapping) -> LedgerRun:
+    """A run from its columns."""
+    return LedgerRun(**{**row, "status": RunStatus(row["status"])})
+
+
+def as_letter(row: Row[Any]) -> DeadLetter:
+    """A letter from its columns."""
+    return DeadLetter(
+        id=row.id,
+        kind=DeadLetterKind(row.kind),
+        run_id=row.run_id,
+        step_id=row.step_id,
+        reason=row.reason,
+        created_at=row.created_at,
+        status=DeadLetterStatus(row.status),
+        content=json.loads(row.content_text),
+    )

@@ -1,0 +1,92 @@
+"""What goes into the ledger and what comes out of it. Times are milliseconds since the epoch."""
+
+from dataclasses import dataclass
+
+from schemas.states import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedRun:
+    """All that is needed to build a run again from nothing.
+
+    session: the run's session key (16 hex digits or "-"); submission_text, policy_text: canonical JSON;
+    submission_hash: of the submission as it was sent; deadline_ms: relative to acceptance.
+    """
+
+    run_id: str
+    session: str
+    session_id: str | None
+    request_id: str
+    principal: str
+    submission_hash: str
+    submission_text: str
+    policy_text: str
+    policy_hash: str
+    context_hash: str
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRun(AcceptedRun):
+    """A run as the ledger knows it. version: of its end, 0 before; plan_hash: of its newest plan."""
+
+    accepted_at: int
+    generation: int
+    status: RunStatus
+    reason: str | None
+    version: int
+    ended_at: int | None
+    plan_hash: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """created: by this call. run: the row that stands; a caller that finds it ended must not start it again."""
+
+    created: bool
+    run: LedgerRun
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictingSubmission:
+    """The run's identity is taken by another submission."""
+
+    run_id: str
+    submission_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """The plan of one generation. plan_text: canonical JSON; planner: its name, None for a ready plan."""
+
+    run_id: str
+    generation: int
+    plan_hash: str
+    plan_text: str
+    planner: str | None
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person ordered, in which generation of the run; outcome is what the store answered, None before."""
+
+    id: str
+    run_id: str
+    generation: int
+    kind: str
+    made_by: str
+    reason: str | None
+    created_at: int
+    outcome: str | None
+    done_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The memory the state store must remember: another epoch there means that it forgot."""
+
+    namespace: str
+    epoch: str
+    shards: int
+    created_at: int

@@ -1,0 +1,172 @@
+"""The ledger's tables. Times are milliseconds since the epoch; columns named *_text hold JSON.
+
+Migrations create them; this module is what queries are written against, and a test holds the two together.
+"""
+
+from enum import StrEnum
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
+from schemas.states import RunStatus
+
+REVISION = "0001"  # of the schema these tables describe
+VERSION_TABLE = "mandor_ledger_version"
+RUN_ID, STEP_ID, SHA256 = 36, 64, 64
+metadata = MetaData()
+
+
+class EffectState(StrEnum):
+    """What an effect row knows: nothing began, something may have begun, it happened."""
+
+    NONE = "none"
+    OPEN = "open"
+    LANDED = "landed"
+
+
+def one_of(column: str, words: type[StrEnum] | tuple[str, ...]) -> CheckConstraint:
+    """A check that a column holds one of some words."""
+    listed = ", ".join(f"'{word}'" for word in words)
+    return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
+
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", String(RUN_ID), primary_key=True),
+    Column("session", String(16), nullable=False),
+    Column("session_id", Text),
+    Column("request_id", Text, nullable=False),
+    Column("principal", Text, nullable=False),
+    Column("submission_hash", String(SHA256), nullable=False),
+    Column("submission_text", Text, nullable=False),
+    Column("policy_text", Text, nullable=False),
+    Column("policy_hash", String(SHA256), nullable=False),
+    Column("context_hash", String(SHA256), nullable=False),
+    Column("deadline_ms", BigInteger, nullable=False),
+    Column("accepted_at", BigInteger, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("reason", Text),
+    Column("version", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    one_of("status", RunStatus),
+    CheckConstraint("generation >= 1", name="generation_counted"),
+    Index("runs_by_time", "accepted_at", "run_id"),
+    Index("runs_by_end", "ended_at", "run_id"),
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("run_id", String(RUN_ID), ForeignKey("runs.run_id"), primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("plan_hash", String(SHA256), nullable=False),
+    Column("plan_text", Text, nullable=False),
+    Column("planner", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# No foreign key: a transactional action may keep its rows in the database of its own effect, where no runs are.
+effects = Table(
+    "effects",
+    metadata,
+    Column("run_id", String(RUN_ID), primary_key=True),
+    Column("step_id", String(STEP_ID), primary_key=True),
+    Column("kind", String(4), primary_key=True),
+    Column("state", String(6), nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("closed_to", BigInteger, nullable=False),
+    Column("landed_by", BigInteger, nullable=False),
+    Column("late", Boolean, nullable=False),
+    Column("token", Text),
+    Column("result_text", Text),
+    Column("updated_at", BigInteger, nullable=False),
+    one_of("kind", ("do", "undo")),
+    one_of("state", EffectState),
+    CheckConstraint("state <> 'landed' OR result_text IS NOT NULL", name="landed_has_result"),
+    CheckConstraint("state <> 'open' OR since > 0", name="open_has_fence"),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    Column("namespace", String(32), primary_key=True),
+    Column("epoch", String(32), nullable=False),
+    Column("shards", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    CheckConstraint("shards >= 1", name="shards_counted"),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("run_id", String(RUN_ID), ForeignKey("runs.run_id"), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("reason", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("outcome", Text),
+    Column("done_at", BigInteger),
+    CheckConstraint("(outcome IS NULL) = (done_at IS NULL)", name="done_has_outcome"),
+    Index("decisions_by_run", "run_id"),
+    Index("decisions_pending", "done_at", "created_at", "id"),
+)
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("id", String(128), primary_key=True),
+    Column("dedup_hash", String(SHA256), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("run_id", String(RUN_ID)),
+    Column("step_id", String(STEP_ID)),
+    Column("reason", Text, nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("content_text", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    one_of("kind", DeadLetterKind),
+    one_of("status", DeadLetterStatus),
+    UniqueConstraint("dedup_hash", name="one_letter_per_cause"),
+    Index("letters_by_time", "created_at", "id"),
+    Index("letters_by_run", "run_id"),
+)
+
+records = Table(
+    "records",
+    metadata,
+    Column("entity_id", String(36), primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("data_text", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    CheckConstraint("version >= 1", name="version_counted"),
+)
+
+record_changes = Table(
+    "record_changes",
+    metadata,
+    Column("run_id", String(RUN_ID), primary_key=True),
+    Column("step_id", String(STEP_ID), primary_key=True),
+    Column("entity_id", String(36), ForeignKey("records.entity_id"), nullable=False),
+    Column("version_before", BigInteger, nullable=False),
+    Column("version_after", BigInteger, nullable=False),
+    Column("before_text", Text),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("entity_id", "version_after", name="one_change_per_version"),
+    CheckConstraint("version_after = version_before + 1", name="version_steps_by_one"),
+)

@@ -1,0 +1,127 @@
+"""What the ledger is told, as functions of an open write transaction, which the caller commits."""
+
+import hashlib
+import json
+import uuid
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
+
+from orchestrator.errors import ConfigError, NotFound
+from orchestrator.ledger import reads
+from orchestrator.ledger.engine import insert_absent
+from orchestrator.ledger.rows import Accepted, AcceptedRun, ConflictingSubmission, Epoch, StoredPlan
+from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, runs
+from schemas.dead_letter import DeadLetter
+from schemas.states import RunStatus
+
+
+def accept(connection: Connection, run: AcceptedRun, now: int) -> Accepted | ConflictingSubmission:
+    """Remember a run, unless its id is taken: by the same submission, or by another."""
+    fresh = {"accepted_at": now, "generation": 1, "status": RunStatus.ACCEPTED, "version": 0}
+    created = insert_absent(connection, runs, asdict(run) | fresh)
+    stands = reads.run(connection, run.run_id)
+    if stands is None:
+        raise NotFound(f"run {run.run_id} was removed from the ledger meanwhile", hint="submit it again")
+    if stands.submission_hash != run.submission_hash:
+        return ConflictingSubmission(run.run_id, stands.submission_hash)
+    return Accepted(created, stands)
+
+
+def store_plan(connection: Connection, plan: StoredPlan) -> StoredPlan:
+    """Keep the first plan of a run's generation; answers the one that stands."""
+    lock_run(connection, plan.run_id)
+    insert_absent(connection, plans, asdict(plan))
+    return reads.plan(connection, plan.run_id, plan.generation) or plan
+
+
+def end_run(
+    connection: Connection,
+    run_id: str,
+    generation: int,
+    status: RunStatus,
+    reason: str | None,
+    version: int,
+    ended_at: int,
+) -> bool:
+    """Write the end of a run's generation once. False: this generation, or a later one, has its end already."""
+    lock_run(connection, run_id)
+    end = {
+        "generation": generation,
+        "status": status,
+        "reason": writable(reason),
+        "version": version,
+        "ended_at": ended_at,
+    }
+    return (
+        connection.execute(update(runs).where(runs.c.run_id == run_id, still_open(generation)).values(**end)).rowcount
+        == 1
+    )
+
+
+def still_open(generation: int) -> ColumnElement[bool]:
+    """Runs that have no end in this generation and have not gone beyond it."""
+    same = and_(runs.c.generation == generation, runs.c.ended_at.is_(None))
+    return or_(runs.c.generation < generation, same)
+
+
+def decide(connection: Connection, values: dict[str, Any]) -> str:
+    """Keep a decision until it is carried out. The same one, not carried out yet, is not kept twice."""
+    lock_run(connection, values["run_id"])
+    same = [decisions.c[name] == values[name] for name in ("run_id", "generation", "kind")]
+    pending = connection.execute(select(decisions.c.id).where(*same, decisions.c.done_at.is_(None))).scalar()
+    if pending is not None:
+        return str(pending)
+    decision_id = str(uuid.uuid4())
+    connection.execute(decisions.insert().values(id=decision_id, **values))
+    return decision_id
+
+
+def decision_done(connection: Connection, decision_id: str, outcome: str, now: int) -> bool:
+    """Note what the store answered to a decision; the first answer stays."""
+    undone = and_(decisions.c.id == decision_id, decisions.c.done_at.is_(None))
+    return connection.execute(update(decisions).where(undone).values(outcome=outcome, done_at=now)).rowcount == 1
+
+
+def write_letter(connection: Connection, letter: DeadLetter, dedup_key: str) -> str:
+    """Keep a dead letter, once per dedup_key; answers the id of the one that stands."""
+    dedup_hash = hashlib.sha256(dedup_key.encode("utf-8", "backslashreplace")).hexdigest()
+    insert_absent(connection, dead_letters, letter_values(letter) | {"dedup_hash": dedup_hash})
+    found = select(dead_letters.c.id).where(dead_letters.c.dedup_hash == dedup_hash)
+    return str(connection.execute(found).scalar_one())
+
+
+def create_epoch(connection: Connection, namespace: str, shards: int, now: int) -> Epoch:
+    """Draw the epoch of a namespace once. ConfigError if it was drawn for another number of shards."""
+    drawn = {"namespace": namespace, "epoch": uuid.uuid4().hex, "shards": shards, "created_at": now}
+    insert_absent(connection, epochs, drawn)
+    stands = reads.epoch(connection, namespace)
+    if stands is None or stands.shards != shards:
+        has = stands.shards if stands else "no"
+        message = f"namespace {namespace} was set up with {has} shards; this installation asks for {shards}"
+        raise ConfigError(
+            message, path="MANDOR_SHARDS", hint=f"set MANDOR_SHARDS={has}, or use another MANDOR_NAMESPACE"
+        )
+    return stands
+
+
+def lock_run(connection: Connection, run_id: str) -> None:
+    """Hold a run's row until the transaction ends. NotFound if the ledger never accepted it."""
+    held = connection.execute(select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update()).scalar()
+    if held is None:
+        raise NotFound(f"the ledger knows no run {run_id}", path="run_id", hint="see `mandor run list`")
+
+
+def letter_values(letter: DeadLetter) -> dict[str, Any]:
+    """A letter's columns. The content stays readable whatever was sent: ASCII JSON holds any string."""
+    values = letter.model_dump(mode="python")
+    content = json.dumps(values.pop("content"), ensure_ascii=True)
+    return values | {"reason": writable(letter.reason), "content_text": content}
+
+
+def writable(words: str | None) -> str | None:
+    """Text any database takes: lone surrogates and NUL, which hostile input may hold, are written out."""
+    if words is None:
+        return None
+    return words.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
