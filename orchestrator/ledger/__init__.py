@@ -21,6 +21,8 @@ from orchestrator.ledger.rows import (
     Decision,
     Epoch,
     LedgerRun,
+    Record,
+    RecordChange,
     StoredPlan,
 )
 from orchestrator.ledger.tables import EffectState
@@ -45,6 +47,8 @@ __all__ = [
     "LedgerRun",
     "LedgerUnavailable",
     "Opened",
+    "Record",
+    "RecordChange",
     "RowClosed",
     "StoredPlan",
     "fact",

@@ -2,7 +2,7 @@
 
 A row remembers `since` (the fence that opened it), `closed_to` (the newest fence whose claim was ended), `landed_by`,
 the step's token and the first result. Fences at or below `closed_to` are refused everything: their claim is over,
-and what they left behind has already been judged. Each function is one short transaction, or a part of the one it is given.
+and what they left behind has already been judged. Each call is one short transaction, or a part of the one it is given.
 
     open   none -> open; open stays open for a class whose other side knows the idempotency key
     land   any  -> landed, with the result; refused after the close, and then remembered as late

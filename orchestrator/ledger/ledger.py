@@ -17,6 +17,8 @@ from orchestrator.ledger.rows import (
     Decision,
     Epoch,
     LedgerRun,
+    Record,
+    RecordChange,
     StoredPlan,
 )
 from schemas.dead_letter import DeadLetter, DeadLetterKind
@@ -41,6 +43,10 @@ class Ledger:
         self._database = database
         self._clock = clock
         self.effects = EffectRows(database.writing, database.reading, clock)
+
+    def now_ms(self) -> int:
+        """The clock that stamps the ledger's rows, in milliseconds since the epoch."""
+        return self._clock()
 
     def begin(self) -> AbstractContextManager[Connection]:
         """A transaction of the caller's own, holding the write lock: commits at the end of the block, rolls back if an
@@ -138,6 +144,16 @@ class Ledger:
         """Note the store's answer to a decision. False: there is one already (it stays), or no such decision."""
         with self._database.writing() as connection:
             return writes.decision_done(connection, decision_id, outcome, self._clock())
+
+    def record(self, entity_id: str) -> Record | None:
+        """A record of the record action, by its UUID in lower case."""
+        with self._database.reading() as connection:
+            return reads.record(connection, entity_id)
+
+    def record_changes(self, run_id: str) -> list[RecordChange]:
+        """What a run changed in records, in the order of the changes."""
+        with self._database.reading() as connection:
+            return reads.record_changes(connection, run_id)
 
     def write_letter(self, letter: DeadLetter, dedup_key: str) -> str:
         """Keep a dead letter before the transition that gives up; answers the id of the letter that stands.

@@ -5,8 +5,9 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Row, RowMapping, Select, select, tuple_
 
-from orchestrator.ledger.rows import Decision, Epoch, LedgerRun, StoredPlan
-from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, runs
+from orchestrator.ledger import tables
+from orchestrator.ledger.rows import Decision, Epoch, LedgerRun, Record, RecordChange, StoredPlan
+from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, records, runs
 from schemas.dead_letter import DeadLetter, DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
@@ -73,6 +74,20 @@ def epoch(connection: Connection, namespace: str) -> Epoch | None:
     """The epoch of a namespace."""
     row = connection.execute(select(epochs).where(epochs.c.namespace == namespace)).mappings().one_or_none()
     return Epoch(**row) if row else None
+
+
+def record(connection: Connection, entity_id: str) -> Record | None:
+    """One record."""
+    row = connection.execute(select(records).where(records.c.entity_id == entity_id)).mappings().one_or_none()
+    return Record(**row) if row else None
+
+
+def record_changes(connection: Connection, run_id: str) -> list[RecordChange]:
+    """What a run changed, oldest first."""
+    column = tables.record_changes.c
+    oldest_first = (column.created_at, column.entity_id, column.version_after)
+    query = select(tables.record_changes).where(column.run_id == run_id).order_by(*oldest_first)
+    return [RecordChange(**row) for row in connection.execute(query).mappings()]
 
 
 def older_than(query: Select[Any], time: Column[Any], key: Column[Any], before: str | None) -> Select[Any]:

@@ -90,3 +90,26 @@ class Epoch:
     epoch: str
     shards: int
     created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record and its version; data_text: a JSON object."""
+
+    entity_id: str
+    version: int
+    data_text: str
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChange:
+    """One step's change of a record; before_text: the object it found, None where there was none."""
+
+    run_id: str
+    step_id: str
+    entity_id: str
+    version_before: int
+    version_after: int
+    before_text: str | None
+    created_at: int

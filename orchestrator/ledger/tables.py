@@ -154,7 +154,7 @@ records = Table(
     Column("version", BigInteger, nullable=False),
     Column("data_text", Text, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    CheckConstraint("version >= 1", name="version_counted"),
+    CheckConstraint("version >= 0", name="version_counted"),
 )
 
 record_changes = Table(

@@ -155,7 +155,7 @@ def create_records() -> None:
         sa.Column("version", sa.BigInteger(), nullable=False),
         sa.Column("data_text", sa.Text(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("version >= 1", name="version_counted"),
+        sa.CheckConstraint("version >= 0", name="version_counted"),
         sa.PrimaryKeyConstraint("entity_id"),
     )
 
