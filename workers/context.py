@@ -7,6 +7,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
+from orchestrator.ledger import Ledger
 from schemas.policy import Policy
 from workers.outcomes import (
     AlreadyApplied,
@@ -57,6 +58,7 @@ class Services:
     result: Callable[[str], Any]
     effect: Callable[[Any, Any], None]
     check: Callable[[], None]
+    ledger: Callable[[], Ledger]
     log: FilteringBoundLogger
 
 
@@ -125,6 +127,10 @@ class Context:
         claim was ended, roll back. Let either pass.
         """
         self._services.effect(connection, result)
+
+    def ledger(self) -> Ledger:
+        """The installation's ledger; its `begin()` opens the transaction that an effect and its row share."""
+        return self._services.ledger()
 
     def check(self) -> None:
         """Raise AttemptStopped if the lease is lost, the time is up, the run is ending or the worker stops."""

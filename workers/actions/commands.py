@@ -2,8 +2,9 @@
 
 from typing import NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.admission import CommandLine
 from workers.context import Context
 from workers.outcomes import NoEffect, PermanentError
 from workers.registry import action
@@ -23,16 +24,8 @@ class RunCommand(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    command: str = Field(min_length=1, description="a command line for a POSIX shell, run in the workspace")
+    command: CommandLine = Field(description="a command line for a POSIX shell, run in the workspace")
     timeout_ms: int = Field(DEFAULT_TIMEOUT_MS, ge=1, le=MAX_TIMEOUT_MS, description="time limit in milliseconds")
-
-    @field_validator("command")
-    @classmethod
-    def no_nul(cls, command: str) -> str:
-        """A NUL ends the command for the kernel, not for whoever reviewed it."""
-        if "\0" in command:
-            raise ValueError("the command holds a NUL character")
-        return command
 
 
 class CommandResult(BaseModel):

@@ -1,7 +1,10 @@
 """create_file: a text file in the run's own workspace."""
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.admission import Referable
 from workers.context import Context
 from workers.paths import RelativePath
 from workers.registry import action
@@ -13,7 +16,7 @@ class CreateFile(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     path: RelativePath = Field(description="relative path inside the run's workspace")
-    content: str = Field(description="the whole text of the file")
+    content: Annotated[str, Referable] = Field(description="the whole text of the file")
 
 
 class CreatedFile(BaseModel):
@@ -34,5 +37,5 @@ def written_path(params: CreateFile) -> str:
 @action("create_file", effect="idempotent", exclusive=written_path)
 def create_file(params: CreateFile, ctx: Context) -> CreatedFile:
     """Write a text file in the run's workspace, whole or not at all; an older file of that path is replaced."""
-    written = ctx.workspace.write(params.path, params.content.encode(), fence=ctx.fencing_token)
+    written = ctx.workspace.write(params.path, params.content.encode())
     return CreatedFile(path=params.path, bytes=written.bytes, sha256=written.sha256)

@@ -1,0 +1,268 @@
+"""A run's own folder: reached through directory descriptors only, no link followed, every write whole or not at all.
+
+    {home}/workspace.key                    32 random bytes, 0600: makes the folders' names unguessable
+    {home}/workspaces/{name}/tree/          what steps write and read, 0700, files 0600
+    {home}/workspaces/{name}/incoming/      files being written, out of the steps' reach
+    {home}/workspaces/{name}/fences/        per path: the lock, and the highest fencing token that wrote it
+
+Somebody who can plant links inside `tree` while a step writes can make that write fail, never make it land elsewhere.
+"""
+
+import errno
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from orchestrator.errors import MandorError
+from workers.outcomes import NoEffect, PermanentError
+from workers.paths import path_parts
+
+LOCK_WAIT_S: Final = 5.0
+_LOCK_POLL_S: Final = 0.01
+_KEY_BYTES: Final = 32
+_FENCE_DIGITS: Final = 20
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_REFUSALS: Final = {
+    errno.ELOOP: "a link stands in the path",
+    errno.ENOTDIR: "a link or a file stands where a folder is needed",
+    errno.EISDIR: "a folder stands where the file should be",
+    errno.ENAMETOOLONG: "a name in the path is too long for this file system",
+    errno.ENXIO: "what stands there is not a regular file",
+}
+
+
+class PathRefused(PermanentError, NoEffect):
+    """The path leads out of the workspace, through a link, or to something that is no regular file."""
+
+    kind = "path_refused"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, path="params.path", hint="name a plain relative path inside the run's workspace")
+
+
+class WorkspaceFault(MandorError):
+    """The file system could not do it this time: full, too many files, or a lock that is not let go."""
+
+    kind = "workspace"
+
+
+class StaleWrite(MandorError):
+    """A later holder has written this path already; the older content is dropped."""
+
+    kind = "stale_write"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """bytes: size on disk; sha256: hex digest of the content."""
+
+    bytes: int
+    sha256: str
+
+
+class Workspaces:
+    """All workspaces under one home folder. Nothing is made before the first one is opened."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home.absolute()
+
+    def path(self, run_id: str) -> Path:
+        """Where the run's files lie, whether or not any was written yet."""
+        return self._folder(run_id) / "tree"
+
+    def open(self, run_id: str, fence: int) -> "Workspace":
+        """The run's workspace, made if it is not there. fence: the token that its writes show."""
+        folder = self._folder(run_id)
+        with _plain_faults():
+            for made in (folder.parent, folder, *(folder / name for name in ("tree", "incoming", "fences"))):
+                _make_private(made)
+        return Workspace(folder, fence)
+
+    def _folder(self, run_id: str) -> Path:
+        name = hmac.new(self._key(), run_id.encode(), hashlib.sha256).hexdigest()[:40]
+        return self._home / "workspaces" / name
+
+    def _key(self) -> bytes:
+        path = self._home / "workspace.key"
+        with _plain_faults():
+            self._home.mkdir(parents=True, exist_ok=True)
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return _new_key(path)
+
+
+class Workspace:
+    """One run's files, written under one fencing token."""
+
+    def __init__(self, folder: Path, fence: int) -> None:
+        self._folder = folder
+        self._fence = fence
+
+    @property
+    def path(self) -> Path:
+        """The folder itself, for libraries that want a path. What is done through it is not guarded."""
+        return self._folder / "tree"
+
+    def write(self, path: str, content: bytes) -> Written:
+        """Put a file there, 0600, whole or not at all, replacing a regular file. Folders on the way are made.
+
+        PathRefused: the path may not be written. StaleWrite: a higher fence has written it. WorkspaceFault: try again.
+        """
+        parts = _parts(path)
+        with _plain_faults(), _folder(self.path) as root, _walk(root, parts[:-1], make=True) as parent:
+            _refuse_irregular(parent, parts[-1])
+            with _folder(self._folder / "incoming") as incoming, _staged(incoming, content) as staged:
+                with self._only_writer(path):
+                    os.rename(staged, parts[-1], src_dir_fd=incoming, dst_dir_fd=parent)
+                os.fsync(parent)
+        return Written(len(content), hashlib.sha256(content).hexdigest())
+
+    def read(self, path: str, *, max_bytes: int) -> bytes:
+        """The content of a regular file. PathRefused as for write; FileNotFoundError; WorkspaceFault when it is larger."""
+        parts = _parts(path)
+        with _plain_faults(), _folder(self.path) as root, _walk(root, parts[:-1], make=False) as parent:
+            descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+            with os.fdopen(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise PathRefused("what stands there is not a regular file")
+                content = file.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise WorkspaceFault(f"the file is larger than {max_bytes} bytes")
+        return content
+
+    @contextmanager
+    def _only_writer(self, path: str) -> Iterator[None]:
+        """Hold the path's lock, its fence raised to ours first: a writer that dies here leaves no way for an older one."""
+        name = hashlib.sha256(path.encode()).hexdigest()
+        with _folder(self._folder / "fences") as fences:
+            lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fences)
+            try:
+                _lock(lock)
+                self._raise_fence(lock)
+                yield
+            finally:
+                os.close(lock)
+
+    def _raise_fence(self, lock: int) -> None:
+        highest = int(os.pread(lock, _FENCE_DIGITS, 0) or b"0")
+        if highest > self._fence:
+            raise StaleWrite(f"fence {highest} has written this path, after fence {self._fence}")
+        os.pwrite(lock, b"%0*d" % (_FENCE_DIGITS, self._fence), 0)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    try:
+        return path_parts(path)
+    except ValueError as wrong:
+        raise PathRefused(str(wrong)) from None
+
+
+@contextmanager
+def _plain_faults() -> Iterator[None]:
+    """Errors of the file system in our words: no path of the host gets into a stored error."""
+    try:
+        yield
+    except FileNotFoundError as gone:
+        raise FileNotFoundError(gone.errno, "no such file in the workspace") from None
+    except OSError as fault:
+        if fault.errno in _REFUSALS:
+            raise PathRefused(_REFUSALS[fault.errno]) from None
+        raise WorkspaceFault(f"the workspace could not be used: {os.strerror(fault.errno or 0)}") from None
+
+
+@contextmanager
+def _folder(path: Path | str, parent: int | None = None) -> Iterator[int]:
+    descriptor = os.open(path, _FOLDER, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _walk(root: int, names: tuple[str, ...], *, make: bool) -> Iterator[int]:
+    """A descriptor of the folder those names lead to, one step at a time."""
+    here = os.dup(root)
+    try:
+        for name in names:
+            if make:
+                _make_folder(here, name)
+            below = os.open(name, _FOLDER, dir_fd=here)
+            os.close(here)
+            here = below
+        yield here
+    finally:
+        os.close(here)
+
+
+def _make_folder(parent: int, name: str) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=parent)
+        os.fsync(parent)
+
+
+def _refuse_irregular(parent: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise PathRefused("what stands there is not a regular file")
+
+
+@contextmanager
+def _staged(incoming: int, content: bytes) -> Iterator[str]:
+    """The content in a file of its own, on disk, under a name nobody knows; gone at the end if it was not moved."""
+    name = secrets.token_hex(16)
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=incoming)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        yield name
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=incoming)
+
+
+def _lock(descriptor: int) -> None:
+    """Wait a bounded time: its holder may be a frozen process."""
+    give_up = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                raise WorkspaceFault("another process holds the lock of this path and does not let go") from None
+            time.sleep(_LOCK_POLL_S)
+
+
+def _make_private(path: Path) -> None:
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+        path.chmod(0o700)
+
+
+def _new_key(path: Path) -> bytes:
+    """Write a key that nobody has yet; whoever comes second takes the first one's."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+            file.flush()
+            os.fsync(descriptor)
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
+    return path.read_bytes()
