@@ -1,20 +1,20 @@
 """Every refusal and failure the project raises, one tree.
 
-    MandorError                      kind, message, path, hint
-    ├── ConfigError                  a setting, or the relation of two; names both and the mend
-    ├── SubmissionRefused            the submission does not fit its model (issues with paths)
-    │   └── SubmissionConflict       same request_id, other submission
-    ├── PayloadDrift                 (orchestrator.admission) a planner's answer the contract does not allow
-    ├── StoreError
-    │   ├── StoreUnavailable         Redis did not answer within the knowing retries
-    │   ├── StoreMoved               this is another server than the one whose state was verified
-    │   ├── StoreAmnesia             this server does not remember our epoch
-    │   └── StoreRefused             the server holds too many undrained entries, or the run is malformed
-    ├── LedgerError
-    │   ├── LedgerUnavailable        the database did not answer
-    │   ├── LedgerMissing            no schema, or another revision of it
-    │   └── EffectRefused            an effect row that belongs to another step token
-    └── NotFound                     no such run, step or letter
+MandorError                      kind, message, path, hint
+├── ConfigError                  a setting, or the relation of two; names both and the mend
+├── SubmissionRefused            the submission does not fit its model (issues with paths)
+│   └── SubmissionConflict       same request_id, other submission
+├── PayloadDrift                 (orchestrator.admission) a planner's answer the contract does not allow
+├── StoreError
+│   ├── StoreUnavailable         Redis did not answer within the knowing retries
+│   ├── StoreMoved               this is another server than the one whose state was verified
+│   ├── StoreAmnesia             this server does not remember our epoch
+│   └── StoreRefused             the server holds too many undrained entries, or the run is malformed
+├── LedgerError
+│   ├── LedgerUnavailable        the database did not answer
+│   ├── LedgerMissing            no schema, or another revision of it
+│   └── EffectRefused            an effect row that belongs to another step token
+└── NotFound                     no such run, step or letter
 """
 
 

@@ -20,11 +20,14 @@ from redis.exceptions import (
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
+    ResponseError,
     TimeoutError,
 )
 from redis.retry import Retry
 
 NoScript = NoScriptError
+# the server answered that it will not do it: tried again by nobody
+Refused = ResponseError
 # the server is away, starting, full or demoted: the call may be tried again
 LOST = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OutOfMemoryError, OSError)
 BROKEN = (ConnectionError, TimeoutError, OSError)

@@ -190,6 +190,15 @@ class Exhausted:
 
 
 @dataclass(frozen=True, slots=True)
+class InputsTooLarge:
+    """The results its params name exceed the cap: the step has failed."""
+
+    bytes: int
+    limit: int
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
 class Renewed:
     lease_end: int
 
@@ -222,7 +231,10 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class RetryAt:
+    """Tried again at that time. publish: steps that take the freed place meanwhile."""
+
     at_ms: int
+    publish: Publish = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,20 @@ names, and the libraries; so a script says `A.fence` and `K.steps`, and never co
 import hashlib
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from orchestrator import machine
-from orchestrator.errors import StoreAmnesia, StoreMoved, StoreUnavailable
-from orchestrator.store.connection import LOST, Link, Links, NoScript
+from orchestrator.errors import StoreAmnesia, StoreMoved, StoreRefused, StoreUnavailable
+from orchestrator.store.connection import LOST, Link, Links, NoScript, Refused
 from orchestrator.store.keys import GROUPS, Keys
 from schemas.ids import RunRef
+
+T = TypeVar("T")
 
 COMMON_ARGS = ("epoch", "server", "now_ms", "session", "run_id")
 MEND = "look at the server, then run `mandor ledger verify`"
@@ -103,9 +105,7 @@ class Scripts:
         self.epoch = epoch
         self._settings = settings
 
-    def call(
-        self, name: str, shard: int, ref: RunRef | None = None, *, rest: Sequence[Any] = (), **args: Any
-    ) -> Reply:
+    def call(self, name: str, shard: int, ref: RunRef | None = None, *, rest: Sequence[Any] = (), **args: Any) -> Reply:
         """Run one script. StoreUnavailable after the last try; StoreMoved, StoreAmnesia as the store says."""
         script = load()[name]
         keys = [self.keys.named(key, shard, ref, args.get("step_id")) for key in script.keys]
@@ -117,6 +117,21 @@ class Scripts:
         if word == "moved":
             raise StoreMoved("the store is another server, or restarted, and has not been verified", hint=MEND)
         return Reply(word, dict(zip(script.replies[word], fields, strict=False)))
+
+    def ask(self, *words: Any) -> Any:
+        """One plain command: reads, and the identity of a shard. Tried again like a script."""
+        return self._again(lambda link: link.command(*words))
+
+    def ask_or_none(self, *words: Any) -> Any:
+        """Like ask, but None when the server refuses the command."""
+        try:
+            return self.ask(*words)
+        except StoreRefused:
+            return None
+
+    def server(self) -> str:
+        """The name that the server gave itself when it started."""
+        return self._again(lambda link: link.server)
 
     def _values(self, ref: RunRef | None, args: Mapping[str, Any]) -> dict[str, Any]:
         """What every call brings along, unless the caller (a test) says otherwise. The jitter is drawn once a call."""
@@ -132,17 +147,30 @@ class Scripts:
         return {**common, **self._settings, **given}
 
     def _try(self, script: Script, keys: Sequence[str], values: Mapping[str, Any], rest: Sequence[Any]) -> list[Any]:
-        for pause in (*PAUSES, None):
+        def once(link: Link) -> list[Any]:
+            argv = [link.server if name == "server" else values[name] for name in script.args]
+            return _evaluate(link, script, [*keys, *argv, *rest], len(keys))
+
+        return self._again(once)
+
+    def _again(self, once: Callable[[Link], T]) -> T:
+        for pause in PAUSES:
             try:
-                with self.links.link() as link:
-                    argv = [link.server if name == "server" else values[name] for name in script.args]
-                    return _evaluate(link, script, [*keys, *argv, *rest], len(keys))
-            except LOST as lost:
-                if pause is None:
-                    where = self.links.address
-                    raise StoreUnavailable(f"{where} did not answer: {lost}", hint="is Redis running?") from None
+                return self._once(once)
+            except LOST:
                 time.sleep(pause)
-        raise AssertionError("unreachable")
+        try:
+            return self._once(once)
+        except LOST as lost:
+            where = self.links.address
+            raise StoreUnavailable(f"{where} did not answer: {lost}", hint="is Redis running?") from None
+
+    def _once(self, once: Callable[[Link], T]) -> T:
+        try:
+            with self.links.link() as link:
+                return once(link)
+        except Refused as refused:
+            raise StoreRefused(f"the store refused: {refused}") from None
 
 
 def _evaluate(link: Link, script: Script, words: Sequence[Any], count: int) -> list[Any]:

@@ -3,14 +3,14 @@
 -- args: fence claim_id plan_id plan_hash max_parallel inputs_bytes total check_ms *steps
 -- each step: id index action effect text token needs refs queue max_attempts lease_ms limit_ms backoff_ms backoff_max_ms (needs, refs: ids joined by commas)
 -- moves: run planning > running; step (none) > pending > ready > dispatched
--- reply admitted: version publish total
+-- reply admitted: version publish total generation
 -- reply fenced: current
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
 if run.admitted_by == A.claim_id then
   local ids = {}
   for id in each(run.admitted_sent) do ids[#ids + 1] = id end
-  return { 'admitted', num('version'), to_publish(ids), num('total') }
+  return { 'admitted', num('version'), to_publish(ids), num('total'), num('generation') }
 end
 if not planning_holder(A.fence, A.claim_id) then return { 'fenced', num('plan_holder') } end
 
@@ -73,4 +73,4 @@ publish_event('plan.admitted', { 'plan_hash', A.plan_hash, 'fence', A.fence })
 save_steps()
 keep(K.steps)
 save_run()
-return { 'admitted', num('version'), to_publish(sent), num('total') }
+return { 'admitted', num('version'), to_publish(sent), num('total'), num('generation') }

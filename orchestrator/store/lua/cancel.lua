@@ -2,12 +2,12 @@
 -- keys: run due
 -- args: generation call_id
 -- moves: run accepted | planning > cancelled; running > failing
--- reply ending: settle
+-- reply ending: settle generation
 -- reply too_late: status
 -- reply waiting: status
 -- reply other_generation: generation
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
-if run.ending_by == A.call_id then return { 'ending', num('ending_settle') } end
+if run.ending_by == A.call_id then return { 'ending', num('ending_settle'), num('generation') } end
 return end_by_decision('cancel', 'cancelled')

@@ -4,7 +4,7 @@
 -- keys: run due claimed
 -- args: step_id queue_empty check_ms jitter
 -- moves: none
--- reply republish: queue limit_ms index checks
+-- reply republish: queue limit_ms index checks generation
 -- reply later: at_ms
 -- reply not_due: status
 -- reply unknown:
@@ -35,7 +35,7 @@ if not step_id then
     publish_event('plan.republished', { 'checks', run.plan_checks })
   end
   save_run()
-  if lost then return { 'republish', run.plan_queue, num('plan_limit_ms'), 0, num('plan_checks') } end
+  if lost then return { 'republish', run.plan_queue, num('plan_limit_ms'), 0, num('plan_checks'), num('generation') } end
   return { 'later', at }
 end
 local rec = step_record(step_id)
@@ -50,4 +50,4 @@ if not lost then
 end
 rec.dispatched_at = NOW
 finish('step.republished', rec, 'republish')
-return { 'republish', rec.queue, rec.limit_ms, rec.index, rec.checks }
+return { 'republish', rec.queue, rec.limit_ms, rec.index, rec.checks, num('generation') }

@@ -7,7 +7,7 @@
 -- reply stored:
 -- reply stop: status
 -- reply not_due: status
--- reply exhausted: attempts settle
+-- reply exhausted: attempts settle generation
 -- reply other_generation: generation
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
@@ -34,7 +34,7 @@ if num('plan_attempt') >= num('plan_tries') then
   end_run('failed', 'planner_failed')
   publish_event('run.failed', { 'reason', 'planner_failed' })
   save_run()
-  return { 'exhausted', num('plan_attempt'), 1 }
+  return { 'exhausted', num('plan_attempt'), 1, num('generation') }
 end
 if run.status == 'accepted' then move_run('planning') end
 count('fence', 1)
@@ -46,6 +46,6 @@ put('plan_dead', 0)
 put('plan_lease_end', NOW + num('plan_lease_ms'))
 not_due('dispatches')
 due('leases', num('plan_lease_end'))
-publish_event('plan.claimed', { 'attempt', run.plan_attempt, 'fence', run.fence, 'worker', A.worker })
+publish_event('plan.claimed', { 'attempt', run.plan_attempt, 'fence', run.fence, 'worker_id', A.worker, 'policy_hash', run.policy_hash })
 save_run()
 return grant()

@@ -8,8 +8,8 @@
 -- reply stop: status
 -- reply not_due: status
 -- reply close_first: fence effect token
--- reply exhausted: attempts settle
--- reply inputs_too_large: bytes limit settle
+-- reply exhausted: attempts
+-- reply inputs_too_large: bytes limit
 -- reply other_generation: generation
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
@@ -61,12 +61,12 @@ elseif rec.status == 'ready' and num('active') >= num('max_parallel') then
   return { 'not_due', rec.status }
 end
 if rec.attempt >= rec.max_attempts then
-  return refuse({ 'exhausted', rec.attempt, 1 },
+  return refuse({ 'exhausted', rec.attempt },
     '{"kind":"retry_exhausted","message":"every attempt ended with the loss of its worker","path":null}')
 end
 local given, bytes = inputs()
 if bytes > num('inputs_bytes') then
-  return refuse({ 'inputs_too_large', bytes, num('inputs_bytes'), 1 }, cjson.encode({ kind = 'inputs_too_large',
+  return refuse({ 'inputs_too_large', bytes, num('inputs_bytes') }, cjson.encode({ kind = 'inputs_too_large',
     message = 'the results this step refers to have ' .. bytes .. ' bytes, the limit is ' .. run.inputs_bytes
       .. ' (MANDOR_INPUTS_BYTES)', path = 'params' }))
 end

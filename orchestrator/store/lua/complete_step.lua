@@ -2,7 +2,7 @@
 -- keys: run due lock
 -- args: step_id fence claim_id result_text check_ms
 -- moves: step running > completed; dependants pending > ready > dispatched
--- reply committed: version at_ms publish settle
+-- reply committed: version at_ms publish settle generation
 -- reply fenced: current
 -- reply unknown:
 if not load_run() then return { 'unknown' } end

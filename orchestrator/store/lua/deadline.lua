@@ -2,7 +2,7 @@
 -- keys: run due
 -- args: call_id
 -- moves: run accepted | planning > failed; running > failing
--- reply ending: settle
+-- reply ending: settle generation
 -- reply too_late: status
 -- reply waiting: status
 -- reply unknown:
@@ -10,7 +10,7 @@ if not load_run() then
   not_due('deadlines')
   return { 'unknown' }
 end
-if run.ending_by == A.call_id then return { 'ending', num('ending_settle') } end
+if run.ending_by == A.call_id then return { 'ending', num('ending_settle'), num('generation') } end
 if NOW < num('deadline_at') then
   due('deadlines', num('deadline_at'))
   return { 'waiting', run.status }

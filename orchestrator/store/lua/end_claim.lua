@@ -12,7 +12,7 @@ if A.step_id == '' then
   put('plan_dead', 1)
   put('plan_lease_end', NOW)
   due('leases', NOW)
-  publish_event('plan.claim_ended', { 'fence', run.plan_holder, 'worker', A.worker })
+  publish_event('plan.claim_ended', { 'fence', run.plan_holder, 'worker_id', A.worker })
   save_run()
   return { 'ended', num('plan_holder') }
 end

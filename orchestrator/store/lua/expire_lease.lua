@@ -2,11 +2,11 @@
 -- keys: run due lock
 -- args: step_id fence fact result_text check_ms
 -- moves: step running > ready > dispatched | completed | failed | in_doubt | skipped
--- reply again: version at_ms publish settle
--- reply committed: version at_ms publish settle
--- reply failed: version at_ms publish settle
--- reply skipped: version at_ms publish settle
--- reply in_doubt: version at_ms publish settle
+-- reply again: version at_ms publish settle generation
+-- reply committed: version at_ms publish settle generation
+-- reply failed: version at_ms publish settle generation
+-- reply skipped: version at_ms publish settle generation
+-- reply in_doubt: version at_ms publish settle generation
 -- reply not_lapsed: lease_end
 -- reply fenced: current
 -- reply unknown:

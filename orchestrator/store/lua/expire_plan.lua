@@ -2,8 +2,8 @@
 -- keys: run due
 -- args: check_ms
 -- moves: run planning > accepted | failed
--- reply again: queue limit_ms
--- reply failed: settle
+-- reply again: queue limit_ms generation
+-- reply failed: settle generation
 -- reply not_due: status
 -- reply unknown:
 if not load_run() then
@@ -29,5 +29,5 @@ else
 end
 publish_event('plan.expired', { 'attempt', run.plan_attempt, 'outcome', again and 'again' or 'failed' })
 save_run()
-if again then return { 'again', run.plan_queue, num('plan_limit_ms') } end
-return { 'failed', 1 }
+if again then return { 'again', run.plan_queue, num('plan_limit_ms'), num('generation') } end
+return { 'failed', 1, num('generation') }

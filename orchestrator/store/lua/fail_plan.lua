@@ -3,13 +3,13 @@
 -- args: fence claim_id error retryable jitter
 -- moves: run planning > accepted | failed
 -- reply retry_at: at_ms
--- reply failed: settle
+-- reply failed: settle generation
 -- reply fenced: current
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
 local kept = remembered(run.plan_reply, A.fence .. A.claim_id)
 if kept and kept.at > 0 then return { 'retry_at', kept.at } end
-if kept then return { 'failed', 1 } end
+if kept then return { 'failed', 1, num('generation') } end
 if not planning_holder(A.fence, A.claim_id) then return { 'fenced', num('plan_holder') } end
 put('error', A.error)
 end_planning_claim()
@@ -26,4 +26,4 @@ end
 publish_event(again and 'plan.retry' or 'run.failed', { 'attempt', run.plan_attempt, 'fence', A.fence })
 save_run()
 if again then return { 'retry_at', at } end
-return { 'failed', 1 }
+return { 'failed', 1, num('generation') }

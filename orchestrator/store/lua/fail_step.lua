@@ -2,11 +2,11 @@
 -- keys: run due lock
 -- args: step_id fence claim_id fact error retryable result_text jitter check_ms
 -- moves: step running > backoff | completed | failed | in_doubt | skipped
--- reply retry_at: version at_ms publish settle
--- reply committed: version at_ms publish settle
--- reply failed: version at_ms publish settle
--- reply skipped: version at_ms publish settle
--- reply in_doubt: version at_ms publish settle
+-- reply retry_at: version at_ms publish settle generation
+-- reply committed: version at_ms publish settle generation
+-- reply failed: version at_ms publish settle generation
+-- reply skipped: version at_ms publish settle generation
+-- reply in_doubt: version at_ms publish settle generation
 -- reply fenced: current
 -- reply unknown:
 if not load_run() then return { 'unknown' } end

@@ -2,8 +2,8 @@
 -- keys: run due
 -- args: step_id call_id check_ms
 -- moves: step backoff > ready > dispatched
--- reply again: version at_ms publish settle
--- reply plan_again: queue limit_ms
+-- reply again: version at_ms publish settle generation
+-- reply plan_again: queue limit_ms generation
 -- reply not_due: status
 -- reply unknown:
 if not load_run() then
@@ -15,7 +15,7 @@ if A.step_id == '' then
   not_due('retries')
   dispatch_plan(NOW)
   save_run()
-  return { 'plan_again', run.plan_queue, num('plan_limit_ms') }
+  return { 'plan_again', run.plan_queue, num('plan_limit_ms'), num('generation') }
 end
 local rec = step_record(A.step_id)
 if not rec then

@@ -181,7 +181,7 @@ local function answer(rec, key, word, sent, at)
     version = num('version') + 1 }
   rec.reply = reply
   touch(rec)
-  return { word, reply.version, reply.at, to_publish(sent), reply.settle }
+  return { word, reply.version, reply.at, to_publish(sent), reply.settle, num('generation') }
 end
 
 local function answered(rec, key)
@@ -189,7 +189,7 @@ local function answered(rec, key)
   if not kept or kept.key ~= key then return nil end
   local ids = {}
   for id in each(kept.sent) do ids[#ids + 1] = id end
-  return { kept.word, kept.version, kept.at, to_publish(ids), kept.settle }
+  return { kept.word, kept.version, kept.at, to_publish(ids), kept.settle, num('generation') }
 end
 
 local function current(rec) return rec.holder ~= 0 and rec.holder or rec.fence end
@@ -199,8 +199,8 @@ local function held(rec)
 end
 
 local function finish(event, rec, word)
-  publish_event(event, { 'step', rec.id, 'attempt', rec.attempt, 'fence', rec.fence, 'worker', rec.worker or '',
-    'outcome', word })
+  publish_event(event, { 'step_id', rec.id, 'attempt', rec.attempt, 'fence', rec.fence, 'worker_id', rec.worker or '',
+    'policy_hash', run.policy_hash, 'outcome', word })
   save_steps()
   save_run()
 end
@@ -227,5 +227,5 @@ local function end_by_decision(why, early_status)
   publish_event('run.' .. why, { 'reason', why })
   save_steps()
   save_run()
-  return { 'ending', num('ending_settle') }
+  return { 'ending', num('ending_settle'), num('generation') }
 end

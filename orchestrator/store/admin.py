@@ -1,0 +1,63 @@
+"""Who this store is: the epoch and the server each shard was verified for. Used when an installation is set up or
+comes back, never on the path of a run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.store.scripts import Scripts
+from schemas.ids import RunRef
+
+# after a server came back, fences go on so far ahead that no earlier grant can equal a new one
+FENCE_STRIDE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """epoch, server: what the shard says it belongs to; our_server: the name of the server we talk to."""
+
+    epoch: str | None
+    server: str | None
+    our_server: str
+
+
+class Admin:
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def shard(self, shard: int) -> ShardFacts:
+        epoch, server = self._scripts.ask("MGET", self._key(shard, "epoch"), self._key(shard, "server"))
+        return ShardFacts(epoch, server, self._scripts.server())
+
+    def init_shard(self, shard: int) -> None:
+        """Give an empty shard its identity. The caller has made sure that nothing is missing from it."""
+        self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server(), "NX")
+        self._scripts.ask("SET", self._key(shard, "epoch"), self._scripts.epoch, "NX")
+
+    def live_runs(self, shard: int) -> tuple[RunRef, ...]:
+        """Runs with a deadline or an end still to be confirmed."""
+        names: set[str] = set()
+        for duty in ("deadlines", "settles"):
+            names.update(self._scripts.ask("ZRANGE", self._scripts.keys.due(shard, duty), 0, -1))
+        return tuple(RunRef(*reversed(name.split("|", 1))) for name in sorted(names))
+
+    def accept_server(self, shard: int) -> int:
+        """The shard was verified: fences of its live runs jump ahead, then it belongs to this server. Answers how many
+        runs. A repeat after a crash jumps once more, which is harmless."""
+        refs = self.live_runs(shard)
+        for ref in refs:
+            self._scripts.ask("HINCRBY", self._scripts.keys.state(ref), "fence", FENCE_STRIDE)
+        self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server())
+        return len(refs)
+
+    def config(self, name: str) -> str | None:
+        """One setting of the server, None where it does not tell (managed servers often forbid CONFIG)."""
+        reply = self._scripts.ask_or_none("CONFIG", "GET", name)
+        values = list(reply.values()) if isinstance(reply, dict) else (reply or [])[1::2]
+        return str(values[0]) if values else None
+
+    def info(self, section: str) -> dict[str, str]:
+        text = str(self._scripts.ask("INFO", section))
+        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+    def _key(self, shard: int, name: str) -> Any:
+        return self._scripts.keys.prefix(shard) + name

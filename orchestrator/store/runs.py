@@ -1,0 +1,262 @@
+"""All other writes: accepting, planning, ending and sweeping runs. Each call is one script, one round trip."""
+
+from typing import Any
+
+from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
+from orchestrator.store.replies import (
+    Admitted,
+    Again,
+    Busy,
+    Confirmed,
+    Conflict,
+    Created,
+    Dispatch,
+    Due,
+    Duty,
+    Ending,
+    Exhausted,
+    Exists,
+    Failed,
+    Fenced,
+    Later,
+    NewPlan,
+    NewRun,
+    NewStep,
+    NotDue,
+    OtherGeneration,
+    PlanGranted,
+    Rejected,
+    Republish,
+    Resting,
+    RetryAt,
+    Settled,
+    Stop,
+    Stored,
+    TooLate,
+    UnknownRun,
+    Waiting,
+)
+from orchestrator.store.scripts import Reply, Scripts
+from schemas.ids import RunRef
+
+PlanClaim = PlanGranted | Busy | Stored | Stop | NotDue | Exhausted | OtherGeneration | UnknownRun
+Decision = Ending | TooLate | Waiting | OtherGeneration | UnknownRun
+# how long a member that a pass took stays away from the next pass, should the first one die
+TAKEN_MS = 10_000
+
+
+class Runs:
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    # ---- accept and plan
+
+    def create_run(self, ref: RunRef, new: NewRun) -> Created | Exists | Conflict:
+        """Accept a run once; judged by submission_hash. Created.publish: the plan message."""
+        reply = self._call(
+            "create_run",
+            ref,
+            submission_hash=new.submission_hash,
+            request_id=new.request_id,
+            session_id=new.session_id,
+            principal=new.principal,
+            policy=new.policy_text,
+            policy_hash=new.policy_hash,
+            context_hash=new.context_hash,
+            planner=new.planner,
+            deadline_ms=new.deadline_ms,
+            queue=new.queue,
+            limit_ms=new.limit_ms,
+            stop_grace_ms=new.stop_grace_ms,
+            lease_ms=new.lease_ms,
+            tries=new.tries,
+            backoff_ms=new.backoff_ms,
+            backoff_max_ms=new.backoff_max_ms,
+        )
+        if reply.word == "created":
+            return Created(reply["version"], (_plan_message(ref, 1, reply),))
+        return Exists(reply["status"]) if reply.word == "exists" else Conflict()
+
+    def claim_plan(self, ref: RunRef, generation: int, claim_id: str, worker: str) -> PlanClaim:
+        """The lease for planning; takes over a lease that has lapsed. Exhausted: the run has failed."""
+        reply = self._call("claim_plan", ref, generation=generation, claim_id=claim_id, worker=worker)
+        match reply.word:
+            case "granted":
+                return _plan_granted(reply)
+            case "busy":
+                return Busy()
+            case "stored":
+                return Stored()
+            case "stop":
+                return Stop(reply["status"])
+            case "not_due":
+                return NotDue(reply["status"])
+            case "exhausted":
+                return Exhausted(reply["attempts"], publish_list(reply, ref))
+            case "other_generation":
+                return OtherGeneration(reply["generation"])
+        return UnknownRun()
+
+    def admit_plan(self, ref: RunRef, fence: int, claim_id: str, plan: NewPlan) -> Admitted | Fenced | UnknownRun:
+        """Store an accepted plan's steps, all at once, and free those that need nothing."""
+        rest = [word for step in plan.steps for word in _step_words(step)]
+        reply = self._call(
+            "admit_plan",
+            ref,
+            rest=rest,
+            fence=fence,
+            claim_id=claim_id,
+            plan_id=plan.plan_id,
+            plan_hash=plan.plan_hash,
+            max_parallel=plan.max_parallel,
+            inputs_bytes=plan.inputs_bytes,
+            total=len(plan.steps),
+        )
+        if reply.word == "admitted":
+            return Admitted(publish_list(reply, ref), reply["total"])
+        return _fenced(reply)
+
+    def reject_plan(self, ref: RunRef, fence: int, claim_id: str, reason: str) -> Rejected | Fenced | UnknownRun:
+        """The planner's answer was refused for good: the run is dead_lettered."""
+        reply = self._call("reject_plan", ref, fence=fence, claim_id=claim_id, reason=reason)
+        return Rejected() if reply.word == "rejected" else _fenced(reply)
+
+    def fail_plan(
+        self, ref: RunRef, fence: int, claim_id: str, error_text: str, retryable: bool
+    ) -> RetryAt | Failed | Fenced | UnknownRun:
+        """The planner raised or was not reachable."""
+        reply = self._call("fail_plan", ref, fence=fence, claim_id=claim_id, error=error_text, retryable=int(retryable))
+        if reply.word == "retry_at":
+            return RetryAt(reply["at_ms"])
+        return Failed(publish_list(reply, ref)) if reply.word == "failed" else _fenced(reply)
+
+    def expire_plan(self, ref: RunRef) -> Again | Failed | NotDue | UnknownRun:
+        """A planning lease has lapsed: the planner is asked again, or the run has failed."""
+        reply = self._call("expire_plan", ref)
+        if reply.word == "again":
+            return Again((_plan_message(ref, reply["generation"], reply),))
+        if reply.word == "failed":
+            return Failed(publish_list(reply, ref))
+        return NotDue(reply["status"]) if reply.word == "not_due" else UnknownRun()
+
+    # ---- end
+
+    def settle(self, ref: RunRef, generation: int) -> Settled | Waiting | OtherGeneration | UnknownRun:
+        """Close the run if nothing of it moves any more; a closed run answers Settled again."""
+        reply = self._call("settle", ref, generation=generation)
+        if reply.word == "settled":
+            return Settled(**reply.fields)
+        if reply.word == "waiting":
+            return Waiting(reply["status"])
+        return OtherGeneration(reply["generation"]) if reply.word == "other_generation" else UnknownRun()
+
+    def confirm_end(self, ref: RunRef) -> Confirmed | Waiting | UnknownRun:
+        """The ledger has the end: the run leaves `due`, its keys get their last lifetime."""
+        reply = self._call("confirm_end", ref)
+        if reply.word == "confirmed":
+            return Confirmed()
+        return Waiting(reply["status"]) if reply.word == "waiting" else UnknownRun()
+
+    def deadline(self, ref: RunRef) -> Decision:
+        """End the run if its time is up."""
+        return self._decision("deadline", ref)
+
+    def cancel(self, ref: RunRef, generation: int) -> Decision:
+        """End the run because somebody decided so in this generation."""
+        return self._decision("cancel", ref, generation=generation)
+
+    # ---- sweep
+
+    def retry_due(self, ref: RunRef, step_id: str | None) -> Verdict | NotDue:
+        """A wait is over: the step (None: the planner) is sent again."""
+        reply = self._call("retry_due", ref, step_id=step_id)
+        if reply.word == "not_due":
+            return NotDue(reply["status"])
+        if reply.word == "plan_again":
+            return Again((_plan_message(ref, reply["generation"], reply),))
+        return verdict(reply, ref)
+
+    def check_dispatch(
+        self, ref: RunRef, step_id: str | None, queue_empty: bool
+    ) -> Republish | Later | NotDue | UnknownRun:
+        """Was the step's message (None: the plan's) lost, or is the backlog long?"""
+        reply = self._call("check_dispatch", ref, step_id=step_id, queue_empty=int(queue_empty))
+        if reply.word == "later":
+            return Later(reply["at_ms"])
+        if reply.word == "not_due":
+            return NotDue(reply["status"])
+        if reply.word != "republish":
+            return UnknownRun()
+        message = (
+            _plan_message(ref, reply["generation"], reply) if step_id is None else _step_message(ref, step_id, reply)
+        )
+        return Republish((message,), reply["checks"])
+
+    def begin_pass(self, shard: int, duty: Duty, interval_ms: int) -> bool:
+        """May a pass over this shard start? Not while another is younger than half the interval."""
+        return self._scripts.call("begin_pass", shard, duty=duty, interval_ms=interval_ms).word == "ok"
+
+    def take_due(self, shard: int, duty: Duty, limit: int) -> tuple[Due, ...] | Resting:
+        """Up to limit members whose time has come. What the caller does not finish comes again after TAKEN_MS."""
+        reply = self._scripts.call("take_due", shard, duty=duty, limit=limit, again_ms=TAKEN_MS)
+        if reply.word == "resting":
+            return Resting(reply["until_ms"])
+        return tuple(_member(name) for name in reply["members"])
+
+    def _call(self, name: str, ref: RunRef, **args: Any) -> Reply:
+        return self._scripts.call(name, self._scripts.keys.shard_of(ref.run_id), ref, **args)
+
+    def _decision(self, name: str, ref: RunRef, **args: Any) -> Decision:
+        reply = self._call(name, ref, **args)
+        match reply.word:
+            case "ending":
+                generation = reply["generation"]
+                return Ending((settle_message(ref, generation),) if reply["settle"] else ())
+            case "too_late":
+                return TooLate(reply["status"])
+            case "waiting":
+                return Waiting(reply["status"])
+            case "other_generation":
+                return OtherGeneration(reply["generation"])
+        return UnknownRun()
+
+
+def _plan_message(ref: RunRef, generation: int, reply: Reply) -> Dispatch:
+    return Dispatch("plan", ref, generation, None, 0, reply["queue"], reply["limit_ms"])
+
+
+def _step_message(ref: RunRef, step_id: str, reply: Reply) -> Dispatch:
+    return Dispatch("step", ref, reply["generation"], step_id, reply["index"], reply["queue"], reply["limit_ms"])
+
+
+def _plan_granted(reply: Reply) -> PlanGranted:
+    return PlanGranted(**granted_fields(reply))
+
+
+def _fenced(reply: Reply) -> Fenced | UnknownRun:
+    return Fenced(reply["current"]) if reply.word == "fenced" else UnknownRun()
+
+
+def _step_words(step: NewStep) -> tuple[str | int, ...]:
+    """One step as the fourteen words that admit_plan takes."""
+    return (
+        step.id,
+        step.index,
+        step.action,
+        step.effect,
+        step.text,
+        step.token,
+        ",".join(step.needs),
+        ",".join(step.refs),
+        step.queue,
+        step.max_attempts,
+        step.lease_ms,
+        step.limit_ms,
+        step.backoff_ms,
+        step.backoff_max_ms,
+    )
+
+
+def _member(name: str) -> Due:
+    session, run_id, *step = name.split("|")
+    return Due(RunRef(run_id, session), step[0] if step else None)
