@@ -1,9 +1,10 @@
 """Ends process groups whose runner is gone.
 
-A program of its own, run with nothing but the standard library. The runner keeps the writing end of the guardian's standard input and writes `+GROUP` or `-GROUP` lines. When the
-runner ends, however it ends, the kernel closes that pipe; the guardian then terminates what is left on its list.
-This reaches whole groups and works wherever there are pipes. A parent-death signal would do neither: it is Linux only,
-reaches the direct child alone, follows the thread that forked, and has to be set between fork and exec.
+A program of its own, run with nothing but the standard library. The runner keeps the writing end of its standard input
+and writes `+GROUP` or `-GROUP` lines. When the runner ends, however it ends, the kernel closes that pipe, and the
+guardian terminates what is left on its list. This reaches whole groups and works wherever there are pipes. A
+parent-death signal would do neither: it is Linux only, reaches the direct child alone, follows the thread that forked,
+and has to be set between fork and exec.
 """
 
 import os

@@ -50,9 +50,10 @@ maxmemory-policy noeviction
 class EmbeddedServer:
     """The server of one folder. `start` adopts the one that runs there already; `stop` ends it, whoever started it.
 
-    home: a folder for nothing but its files, made if absent. port: listen there or fail; None takes the folder's last
-    port again if it is free, else any. binary: the server program; None looks for one. start_s: how long a start may
-    take, reading a large file included. deaf_s: how long a living server may keep silent before it is replaced.
+    home: a folder for nothing but its files, made if absent. port: a server that is not there yet listens on this one
+    or fails; None takes the folder's last port again if it is free, else any. binary: the server program; None looks
+    for one. start_s: how long a start may take, reading a large file included. deaf_s: how long a living server may
+    keep silent before it is replaced. stop_s: what it has between SIGTERM and SIGKILL.
     Every method may raise EmbeddedServerError.
     """
 
@@ -64,12 +65,14 @@ class EmbeddedServer:
         binary: Path | None = None,
         start_s: float = 60.0,
         deaf_s: float = 10.0,
+        stop_s: float = 10.0,
     ) -> None:
         self.home = home.absolute()
         self._wanted_port = port
         self._binary = binary
         self._start_s = start_s
         self._deaf_s = deaf_s
+        self._stop_s = stop_s
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -110,14 +113,14 @@ class EmbeddedServer:
                 raise self._failure(f"no answer within {self._start_s:g} s")
             time.sleep(POLL_S)
 
-    def stop(self, grace_s: float = 10.0) -> None:
-        """SIGTERM, upon which the server writes everything out; SIGKILL after `grace_s`. The data stays."""
+    def stop(self) -> None:
+        """SIGTERM, upon which the server writes everything out; then, if it must be, SIGKILL. The data stays."""
         pid = self.pid
         if pid is None:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-        if not self._wait_gone(grace_s):
+        if not self._wait_gone(self._stop_s):
             self._kill(pid)
         self._reap()
 
@@ -185,6 +188,8 @@ class EmbeddedServer:
             last = self._last_address()
             if self._wanted_port in (None, last.port) and is_free(last.port):
                 return last
+        if self._wanted_port is not None and not is_free(self._wanted_port):
+            raise EmbeddedServerError(f"port {self._wanted_port} is taken", hint="name another, or none")
         return Address(self._wanted_port or free_port(), secrets.token_hex(24))
 
     def _write_config(self, address: Address) -> None:
@@ -227,7 +232,7 @@ class EmbeddedServer:
         """Ends the whole group: a child that rewrites the file holds the lock as well."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-        if not self._wait_gone(self._deaf_s):
+        if not self._wait_gone(self._stop_s):
             raise self._failure(f"process {pid} outlives SIGKILL")
 
     def _wait_gone(self, timeout_s: float) -> bool:

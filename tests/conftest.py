@@ -1,0 +1,92 @@
+"""Options and fixtures that every part of the suite shares."""
+
+import os
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.environment import clean_environment, is_foreign
+from tests.support.processes import Processes
+from tests.support.servers import KINDS, Server, immortal_keys, keys_of, running_server
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Our two options; ./dev test and .ci/run pass them through."""
+    parser.addoption("--full", action="store_true", help="run what takes long too; a skipped test is a failure")
+    parser.addoption("--server", choices=KINDS, default=KINDS[0], help="kind of server that the tests start")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Settings of the caller's shell must not reach a test, nor a server that they name."""
+    for name in filter(is_foreign, list(os.environ)):
+        del os.environ[name]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without --full, long tests are left out."""
+    if config.getoption("--full"):
+        return
+    long = [item for item in items if item.get_closest_marker("full")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With --full, what did not run was not shown to work."""
+    report = yield
+    expected = hasattr(report, "wasxfail") or item.get_closest_marker("may_skip")
+    if report.skipped and item.config.getoption("--full") and not expected:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which --full does not allow: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def server_kind(pytestconfig: pytest.Config) -> str:
+    """valkey or redis, as --server says."""
+    return str(pytestconfig.getoption("--server"))
+
+
+@pytest.fixture(scope="session")
+def redis_server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server that the tests of this test process share. Keep to your `namespace`; never flush it."""
+    with running_server(tmp_path_factory.mktemp("server"), server_kind) as server:
+        yield server
+
+
+@pytest.fixture
+def new_server(server_kind: str, tmp_path: Path) -> Iterator[Callable[[], Server]]:
+    """Makes servers for one test alone, to be flushed, filled, frozen or killed as it likes."""
+    with ExitStack() as stack:
+
+        def make() -> Server:
+            return stack.enter_context(running_server(tmp_path / f"server-{uuid.uuid4().hex[:8]}", server_kind))
+
+        yield make
+
+
+@pytest.fixture
+def namespace(redis_server: Server) -> Iterator[str]:
+    """Of this test alone. Afterwards no key of it may live for ever, unless the store declares it permanent."""
+    name = f"t{uuid.uuid4().hex[:12]}"
+    yield name
+    immortal = immortal_keys(redis_server.client, name)
+    left = keys_of(redis_server.client, name)
+    if left:
+        redis_server.client.unlink(*left)
+    assert not immortal, f"keys that would live for ever: {immortal}"
+
+
+@pytest.fixture
+def processes(new_server: Callable[[], Server], tmp_path: Path) -> Iterator[Processes]:
+    """Starts Celery processes on a server of their own, with a home of their own."""
+    env = clean_environment(redis_url=new_server().url, home=tmp_path / "home", log_format="json")
+    with Processes(env, tmp_path) as started:
+        yield started

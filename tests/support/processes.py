@@ -1,0 +1,104 @@
+"""Real Celery processes for tests: started, listened to, frozen, killed, stopped."""
+
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from orchestrator.local import Child, Command, Runner
+
+APP = "orchestrator.app"
+READY = r"\bready\."  # Celery's own last line of a worker's start
+BEAT_READY = r"beat: Starting"
+READY_S = 30.0
+
+
+class Processes:
+    """Named processes of one test and everything that they print. Leaving the context ends them all."""
+
+    def __init__(self, env: Mapping[str, str], cwd: Path, *, grace_s: float = 20.0) -> None:
+        self.env = dict(env)
+        self.cwd = cwd
+        self._runner = Runner(self._hear, grace_s=grace_s)
+        self._lines: list[tuple[str, str]] = []
+        self._news = threading.Condition()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.stop_all()
+
+    def start(self, name: str, *argv: str, ready: str | None = None, env: Mapping[str, str] | None = None) -> Child:
+        """Starts a command; `env` adds to the environment. Returns once a line matches `ready`."""
+        child = self._runner.start(Command(name, argv, {**self.env, **(env or {})}, self.cwd, ready))
+        child.wait_ready(READY_S)
+        return child
+
+    def python(self, name: str, *argv: str, ready: str | None = None, env: Mapping[str, str] | None = None) -> Child:
+        """Starts this interpreter with these arguments."""
+        return self.start(name, sys.executable, *argv, ready=ready, env=env)
+
+    def worker(
+        self, name: str, *options: str, queues: str, concurrency: int = 2, env: Mapping[str, str] | None = None
+    ) -> Child:
+        """Starts a Celery worker and returns when it consumes. queues: as Celery's -Q takes them."""
+        argv = ("-m", "celery", "-A", APP, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", str(concurrency))
+        return self.python(name, *argv, "--loglevel", "INFO", *options, ready=READY, env=env)
+
+    def beat(self, name: str = "beat", *, env: Mapping[str, str] | None = None) -> Child:
+        """Starts Celery's beat; its schedule file lies in the processes' folder."""
+        argv = ("-m", "celery", "-A", APP, "beat", "--loglevel", "INFO", "--pidfile=", "-s", f"{name}-schedule")
+        return self.python(name, *argv, ready=BEAT_READY, env=env)
+
+    def lines(self, name: str | None = None) -> list[str]:
+        """What was printed so far, by one process or by all."""
+        with self._news:
+            return [line for who, line in self._lines if name in (None, who)]
+
+    def wait_for_line(self, pattern: str, *, name: str | None = None, timeout_s: float = 30.0) -> str:
+        """The first line that matches, of those printed already or to come."""
+        wanted = re.compile(pattern)
+        deadline = time.monotonic() + timeout_s
+        seen = 0
+        with self._news:
+            while True:
+                for who, line in self._lines[seen:]:
+                    if name in (None, who) and wanted.search(line):
+                        return line
+                seen = len(self._lines)
+                if not self._news.wait(deadline - time.monotonic()):
+                    raise AssertionError(f"no line matches {pattern!r} within {timeout_s:g} s:\n{self.tail()}")
+
+    def tail(self, count: int = 60) -> str:
+        """The last lines of all, for a failure's message."""
+        return "\n".join(f"{who} | {line}" for who, line in self._lines[-count:])
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to the process and all its descendants, as a host's end would be."""
+        self._runner.kill(name)
+
+    def freeze(self, name: str) -> None:
+        """SIGSTOP to the process and all its descendants."""
+        self._runner.child(name).signal_group(signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """SIGCONT to what was frozen."""
+        self._runner.child(name).signal_group(signal.SIGCONT)
+
+    def stop(self, *names: str) -> None:
+        """SIGTERM to all of these, and what happens then is up to them, for the grace at most."""
+        self._runner.stop(*names)
+
+    def child(self, name: str) -> Child:
+        """The process that bears, or last bore, this name."""
+        return self._runner.child(name)
+
+    def _hear(self, name: str, line: str) -> None:
+        with self._news:
+            self._lines.append((name, line))
+            self._news.notify_all()
