@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from schemas import ids
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_10000: Final = 253_402_300_800_000
 
 
 class Strict(BaseModel):
@@ -33,7 +34,10 @@ def to_ms(moment: Any) -> Any:
 
 
 Moment = Annotated[
-    int, Field(ge=0, lt=2**47), BeforeValidator(to_ms), PlainSerializer(to_rfc3339, return_type=str, when_used="json")
+    int,
+    Field(ge=0, lt=_YEAR_10000),
+    BeforeValidator(to_ms),
+    PlainSerializer(to_rfc3339, return_type=str, when_used="json"),
 ]
 """Milliseconds since the epoch inside; RFC 3339 text in JSON."""
 

@@ -34,6 +34,13 @@ def _pointer(value: str) -> str:
     return value
 
 
+def _some(steps: "tuple[Step, ...]") -> "tuple[Step, ...]":
+    # not a min_length: a step that is refused would be reported as a missing one, too
+    if not steps:
+        raise ValueError("a plan has at least one step")
+    return steps
+
+
 class ResultRef(Strict):
     """Stands for the result of an earlier step, or for the part of it that `path` points to."""
 
@@ -55,7 +62,7 @@ class ExecutionPlan(Strict):
 
     plan_id: Annotated[str, AfterValidator(_plan_id)]
     context_hash: Hash
-    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS), BeforeValidator(listed)]
+    steps: Annotated[tuple[Step, ...], Field(max_length=MAX_STEPS), BeforeValidator(listed), AfterValidator(_some)]
 
 
 @dataclass(frozen=True, slots=True)

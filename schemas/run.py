@@ -40,6 +40,12 @@ StepWord = Annotated[StepStatus, Field(strict=False)]
 PlannerName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,127}\z")]
 
 
+def _object_or_text(value: Any) -> Any:
+    if value is None or isinstance(value, dict | str):
+        return value
+    raise Located("not_an_object", "a context is an object, or the JSON text of one")
+
+
 class Submission(Strict):
     """A request for a run, as sent: a goal for a planner, or a ready plan as JSON text.
 
@@ -48,7 +54,7 @@ class Submission(Strict):
     """
 
     goal: Annotated[str, Field(min_length=1)] | None = None
-    context: dict[str, Any] | str | None = None
+    context: Annotated[dict[str, Any] | str | None, BeforeValidator(_object_or_text)] = None
     planner: PlannerName | None = None
     plan: Annotated[str, Field(min_length=1)] | None = None
     session_id: Label | None = None

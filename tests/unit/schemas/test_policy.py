@@ -1,0 +1,143 @@
+"""Policies narrow, never widen, and are named by their hash."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.policy import Policy, PolicyRequest, PolicyWidened, SomeLimits, meet, policy_hash, policy_text
+from schemas.states import EffectClass
+
+
+def asking(**fields: Any) -> PolicyRequest:
+    return PolicyRequest.model_validate_json(json.dumps(fields))
+
+
+def narrowed(*requests: dict[str, Any], base: Policy | None = None) -> Policy:
+    policy = base or Policy()
+    for request in requests:
+        policy = meet(policy, asking(**request), "request")
+    return policy
+
+
+def test_asking_for_nothing_changes_nothing() -> None:
+    assert narrowed({}) == Policy()
+    assert policy_hash(narrowed({})) == policy_hash(Policy())
+
+
+@pytest.mark.parametrize(
+    "name", ["max_steps", "max_parallel", "deadline_s", "stop_grace_s", "result_bytes", "inputs_bytes", "plan_bytes"]
+)
+def test_limits_go_down_only(name: str) -> None:
+    allowed = getattr(Policy(), name)
+    assert getattr(narrowed({name: allowed}), name) == allowed
+    assert getattr(narrowed({name: allowed - 1}), name) == allowed - 1
+    with pytest.raises(PolicyWidened, match=rf"^{name}: the request asks for [\d.]+, allowed is [\d.]+$") as caught:
+        narrowed({name: allowed - 2}, {name: allowed - 1})
+    assert (caught.value.field, caught.value.base, caught.value.asked) == (name, allowed - 2, allowed - 1)
+
+
+def test_sets_become_smaller_only() -> None:
+    assert narrowed({"actions": ["b", "a"]}).actions == frozenset({"a", "b"})
+    assert narrowed({"actions": ["b", "a"]}, {"actions": ["b"]}).actions == frozenset({"b"})
+    assert narrowed({"actions": ["a"]}, {}).actions == frozenset({"a"})
+    with pytest.raises(PolicyWidened, match=r'^actions: the request asks for \["a","c"\], allowed is \["a","b"\]$'):
+        narrowed({"actions": ["a", "b"]}, {"actions": ["c", "a"]})
+    with pytest.raises(PolicyWidened, match="effects"):
+        narrowed({"effects": ["pure"]}, {"effects": ["pure", "once"]})
+
+
+def test_what_a_policy_allows() -> None:
+    policy = narrowed({"actions": ["a", "b"], "effects": ["pure"]})
+    assert policy.allows("a", EffectClass.PURE)
+    assert not policy.allows("a", EffectClass.ONCE)
+    assert not policy.allows("c", EffectClass.PURE)
+    assert Policy().allows("anything", EffectClass.ONCE)
+    assert not narrowed({"actions": []}).allows("a", EffectClass.PURE)
+
+
+@pytest.mark.parametrize(
+    ("limit", "narrower", "wider"),
+    [
+        ("attempts", 2, 4),
+        ("timeout_s", 59.5, 60.5),
+        ("lease_s", 10, 20),
+        ("backoff_s", 2, 0.5),
+        ("backoff_max_s", 90, 30),
+    ],
+)
+def test_action_limits_have_their_directions(limit: str, narrower: float, wider: float) -> None:
+    for asked, path in (
+        ({"limits": {limit: wider}}, f"limits.{limit}"),
+        ({"per_action": {"pay": {limit: wider}}}, f"per_action.pay.{limit}"),
+    ):
+        with pytest.raises(PolicyWidened) as caught:
+            narrowed(asked)
+        assert caught.value.field == path
+    assert getattr(narrowed({"limits": {limit: narrower}}).limits_for("pay"), limit) == narrower
+    one = narrowed({"per_action": {"pay": {limit: narrower}}})
+    assert getattr(one.limits_for("pay"), limit) == narrower
+    assert one.limits_for("other") == Policy().limits
+
+
+def test_what_an_action_declares_is_its_own_until_somebody_narrows_it() -> None:
+    declared = SomeLimits(attempts=5, timeout_s=600)
+    assert Policy().limits_for("pay", declared).timeout_s == 600
+    installed = Policy(per_action={"pay": SomeLimits(timeout_s=90)})
+    assert installed.limits_for("pay", declared).timeout_s == 90
+    assert installed.limits_for("pay", declared).attempts == 5
+    capped = narrowed({"limits": {"attempts": 1}, "per_action": {"pay": {"timeout_s": 30}}}, base=installed)
+    limits = capped.limits_for("pay", declared)
+    assert (limits.attempts, limits.timeout_s) == (1, 30)
+
+
+def test_a_second_layer_starts_from_the_first_ones_ceiling() -> None:
+    with pytest.raises(PolicyWidened, match=r"per_action\.pay\.attempts: the request asks for 3, allowed is 2"):
+        narrowed({"per_action": {"pay": {"attempts": 2}}}, {"per_action": {"pay": {"attempts": 3}}})
+
+
+def test_a_longer_first_wait_lengthens_the_longest() -> None:
+    assert narrowed({"limits": {"backoff_s": 90}}).limits_for("pay").backoff_max_s == 90
+
+
+def test_the_stored_text_is_the_policy() -> None:
+    policy = narrowed({"actions": ["b", "a"], "limits": {"attempts": 1}, "per_action": {"a": {"lease_s": 5}}})
+    again = Policy.model_validate_json(policy_text(policy))
+    assert again == policy
+    assert policy_hash(again) == policy_hash(policy)
+
+
+def test_the_hash_does_not_depend_on_how_it_was_asked() -> None:
+    assert policy_hash(narrowed({"actions": ["a", "b"]})) == policy_hash(narrowed({"actions": ["b", "a", "b"]}))
+    assert policy_hash(narrowed({"deadline_s": 60})) == policy_hash(narrowed({"deadline_s": 60.0}))
+    assert policy_hash(narrowed({"deadline_s": 60})) != policy_hash(narrowed({"deadline_s": 61}))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"timeout": 5},
+        {"deadline_s": None, "x": 1},
+        {"deadline_s": 0},
+        {"deadline_s": "60"},
+        {"max_steps": 10_001},
+        {"max_steps": 1.0},
+        {"actions": "pay"},
+        {"actions": ["Pay"]},
+        {"effects": ["all"]},
+        {"limits": {"attempts": 0}},
+        {"limits": {"timeout_s": 1e9}},
+        {"per_action": {"A": {}}},
+        {"per_action": {"a": {"retries": 1}}},
+        {"on_failure": "stop"},
+    ],
+)
+def test_requests_of_another_shape_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        asking(**fields)
+
+
+def test_policies_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Policy().max_steps = 5  # type: ignore[misc]
