@@ -1,0 +1,75 @@
+"""What may be asked for: a frozen picture of the registered actions and planners.
+
+The door and the policy take it as an argument, so that they stay pure; `workers.registry` builds it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel
+
+from orchestrator.admission.params import ParamsReader
+from schemas.policy import LIMIT_FIELDS, SomeLimits
+from schemas.states import EffectClass
+
+Exclusive = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """One registered action, without its code.
+
+    effect: what a redelivery may do again. Limits left None are the policy's: attempts counts tries, the others
+    are seconds. queue: None for the steps queue. exclusive: names what a step with these params writes; two steps
+    that may run at the same time must not name the same. origin: where it was declared.
+    """
+
+    name: str
+    effect: EffectClass
+    params_model: type[BaseModel]
+    result_model: type[BaseModel] | None = None
+    attempts: int | None = None
+    timeout_s: float | None = None
+    lease_s: float | None = None
+    backoff_s: float | None = None
+    backoff_max_s: float | None = None
+    queue: str | None = None
+    exclusive: Exclusive | None = None
+    summary: str = ""
+    origin: str = ""
+
+    @cached_property
+    def reader(self) -> ParamsReader:
+        """Reads this action's params."""
+        return ParamsReader(self.params_model)
+
+    @property
+    def limits(self) -> SomeLimits:
+        """What the action says of its own limits, for `Policy.limits_for`."""
+        return SomeLimits(**{name: getattr(self, name) for name in LIMIT_FIELDS})
+
+    @property
+    def referable(self) -> frozenset[str]:
+        """Keys of the params where a plan may name an earlier step's result."""
+        return self.reader.referable
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Every action a plan may name and every planner a submission may name."""
+
+    actions: Mapping[str, ActionSpec] = field(default_factory=dict)
+    planners: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "actions", MappingProxyType(dict(self.actions)))
+
+    def json_schema(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
+        """JSON schema of the plans that this catalogue allows: what a model is shown. allowed: only these actions."""
+        from orchestrator.admission.schema import plan_schema
+
+        names = sorted(name for name in self.actions if allowed is None or name in allowed)
+        return plan_schema([self.actions[name] for name in names])

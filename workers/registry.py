@@ -1,0 +1,203 @@
+"""What user code declares: actions and planners, checked when their module is imported.
+
+    @action("payments.charge", effect="keyed", attempts=5, timeout_s=20)
+    def charge(params: Charge, ctx: Context) -> Charged: ...
+
+    @planner("orders.fulfil")
+    def fulfil(order: Order, ctx: PlanContext) -> ExecutionPlan: ...
+
+A declaration that could not work is refused there and then with BadDeclaration, which says how to mend it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from orchestrator.admission.catalogue import ActionSpec, Catalogue
+from orchestrator.errors import NotFound
+from workers.binding import StepInputInvalid, bind
+from workers.declarations import (
+    BadDeclaration,
+    checked_effect,
+    checked_function,
+    checked_limits,
+    checked_name,
+    checked_queue,
+    guess,
+    origin_of,
+    params_model_of,
+    planner_input_of,
+    result_model_of,
+    summary_of,
+)
+from workers.loading import load_actions
+
+if TYPE_CHECKING:
+    from schemas.plan import ExecutionPlan
+    from workers.context import Context
+
+__all__ = [
+    "Action",
+    "BadDeclaration",
+    "Planner",
+    "Registry",
+    "StepInputInvalid",
+    "action",
+    "bind",
+    "catalogue",
+    "load_actions",
+    "planner",
+    "registry",
+]
+
+Params = TypeVar("Params", bound=BaseModel)
+Result = TypeVar("Result")
+PlannerFunction = TypeVar("PlannerFunction", bound=Callable[..., "ExecutionPlan | str"])
+
+
+@dataclass(frozen=True)
+class Action(Generic[Params, Result]):
+    """A declared action. Calling it calls the function."""
+
+    spec: ActionSpec
+    function: Callable[[Params, "Context"], Result]
+
+    @property
+    def name(self) -> str:
+        """What a plan calls it."""
+        return self.spec.name
+
+    def __call__(self, params: Params, ctx: "Context") -> Result:
+        return self.function(params, ctx)
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A declared planner. input_model: what the submission's context must be; None where it takes any."""
+
+    name: str
+    function: Callable[..., "ExecutionPlan | str"]
+    input_model: type[BaseModel] | None
+    summary: str
+    origin: str
+
+    def __call__(self, *arguments: Any) -> "ExecutionPlan | str":
+        return self.function(*arguments)
+
+
+class Registry:
+    """The actions and planners of one process. There is one, `registry`; tests make their own."""
+
+    def __init__(self) -> None:
+        self._actions: dict[str, Action[Any, Any]] = {}
+        self._planners: dict[str, Planner] = {}
+
+    def action(
+        self,
+        name: str,
+        *,
+        effect: str,
+        attempts: int | None = None,
+        timeout_s: float | None = None,
+        lease_s: float | None = None,
+        backoff_s: float | None = None,
+        backoff_max_s: float | None = None,
+        queue: str | None = None,
+        exclusive: Callable[[Params], str | None] | None = None,
+    ) -> Callable[[Callable[[Params, "Context"], Result]], Action[Params, Result]]:
+        """Declare a function as an action. Limits left out are the policy's.
+
+        effect: pure, idempotent, transactional, keyed or once: what a redelivery may do again. attempts: tries in
+        all; *_s: seconds; queue: short name of another queue than `steps`; exclusive: from the params, the name of
+        what the step writes, so that two unordered steps never write the same.
+        """
+        limits = {
+            "attempts": attempts,
+            "timeout_s": timeout_s,
+            "lease_s": lease_s,
+            "backoff_s": backoff_s,
+            "backoff_max_s": backoff_max_s,
+        }
+
+        def declare(function: Callable[[Params, "Context"], Result]) -> Action[Params, Result]:
+            where = checked_function(function, f"the action {name!r}")
+            spec = ActionSpec(
+                name=checked_name(name, where),
+                effect=checked_effect(effect, where),
+                params_model=params_model_of(function, where),
+                result_model=result_model_of(function, where),
+                **checked_limits(limits, where),
+                queue=checked_queue(queue, where),
+                exclusive=exclusive,
+                summary=summary_of(function),
+                origin=origin_of(function),
+            )
+            return self._add_action(Action(spec, function))
+
+        return declare
+
+    def planner(self, name: str) -> Callable[[PlannerFunction], PlannerFunction]:
+        """Declare a function as a planner: `(ctx)`, or `(order, ctx)` with a pydantic model for the context."""
+
+        def declare(function: PlannerFunction) -> PlannerFunction:
+            where = checked_function(function, f"the planner {name!r}")
+            declared = Planner(
+                name=checked_name(name, where),
+                function=function,
+                input_model=planner_input_of(function, where),
+                summary=summary_of(function),
+                origin=origin_of(function),
+            )
+            _put(self._planners, declared, "planner")
+            return function
+
+        return declare
+
+    def _add_action(self, declared: Action[Params, Result]) -> Action[Params, Result]:
+        _put(self._actions, declared, "action")
+        return declared
+
+    def catalogue(self) -> Catalogue:
+        """A frozen picture of what is registered now."""
+        return Catalogue({name: one.spec for name, one in self._actions.items()}, frozenset(self._planners))
+
+    def find_action(self, name: str) -> Action[Any, Any]:
+        """The action of that name, or NotFound."""
+        return _find(self._actions, name, "action")
+
+    def find_planner(self, name: str) -> Planner:
+        """The planner of that name, or NotFound."""
+        return _find(self._planners, name, "planner")
+
+
+Declared = TypeVar("Declared", Action[Any, Any], Planner)
+
+
+def _put(table: dict[str, Declared], declared: Declared, what: str) -> None:
+    origin = _origin(declared)
+    other = table.get(declared.name)
+    if other is not None and _origin(other) != origin:
+        message = f"two functions are declared as the {what} {declared.name!r}: {_origin(other)} and {origin}"
+        raise BadDeclaration(message, hint="give one of them another name")
+    table[declared.name] = declared
+
+
+def _origin(declared: Action[Any, Any] | Planner) -> str:
+    return declared.spec.origin if isinstance(declared, Action) else declared.origin
+
+
+def _find(table: Mapping[str, Declared], name: str, what: str) -> Declared:
+    try:
+        return table[name]
+    except KeyError:
+        message = f"no {what} is called {name[:100]!r}{guess(name, table)}"
+        hint = "MANDOR_ACTIONS names the modules that declare actions and planners"
+        raise NotFound(message, path=what, hint=hint) from None
+
+
+registry = Registry()
+action = registry.action
+planner = registry.planner
+catalogue = registry.catalogue
