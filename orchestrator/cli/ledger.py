@@ -1,0 +1,59 @@
+"""`mandor ledger …`: the database that remembers, and whether the state store still agrees with it."""
+
+from dataclasses import asdict
+
+import click
+
+from orchestrator.cli import output
+from orchestrator.cli.command import Group
+from orchestrator.cli.services import services
+
+
+@click.group("ledger", cls=Group)
+def group() -> None:
+    """Set up the ledger; hold the state store against it."""
+
+
+@group.command("upgrade")
+def upgrade() -> None:
+    """Create the ledger's tables or bring them to this release, and give a new state store its identity.
+
+    Run it once before the first worker starts, and after each upgrade. Run again it changes nothing.
+
+    \b
+    Examples:
+      mandor ledger upgrade
+      MANDOR_LEDGER_URL=postgresql+psycopg://mandor@db/mandor mandor ledger upgrade
+    """
+    from orchestrator import verification
+
+    tools = services()
+    done = verification.upgrade(tools.ledger, tools.settings)
+    if output.as_json():
+        output.print_json(asdict(done))
+        return
+    shards = f"{done.shards} shards of the state store set up" if done.shards else "the state store was set up before"
+    click.echo(f"the ledger is ready; {shards}")
+
+
+@group.command("verify")
+def verify() -> None:
+    """After the state store's server was restarted or exchanged: check that it holds every open run, and accept it.
+
+    Workers stop when they meet a server that was not verified; start them again afterwards. Exit 3 if runs are missing.
+
+    \b
+    Examples:
+      mandor ledger verify
+      mandor ledger verify --json | jq .runs
+    """
+    from orchestrator import verification
+
+    tools = services()
+    found = verification.verify(tools.ledger, tools.store, tools.settings)
+    if output.as_json():
+        output.print_json(asdict(found))
+    elif found.shards:
+        click.echo(f"all {found.runs} open runs are there; {found.shards} shards now belong to this server")
+    else:
+        click.echo("this is the server that was verified before")

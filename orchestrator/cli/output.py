@@ -1,0 +1,100 @@
+"""What commands print. Nothing here trusts a value: what came from a plan or a user is escaped before it is shown."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.telemetry.text import printable
+
+JSON_KEY: Final = "mandor.json"
+GOOD: Final = frozenset({"succeeded", "completed", "compensated", "accept", "accept_after_extraction"})
+BAD: Final = frozenset({"failed", "dead_lettered", "in_doubt", "compensation_failed", "cancelled", "reject"})
+MOVING: Final = frozenset({"running", "planning", "dispatched", "backoff", "failing", "compensating"})
+
+Cell = str | int | None
+
+
+def as_json() -> bool:
+    """Whether the command was called with --json."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(JSON_KEY))
+
+
+def prepare_streams() -> None:
+    """Text that the terminal's encoding lacks is printed as an escape rather than ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="backslashreplace")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that interprets nothing; it has colours only on a terminal that wants them."""
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def print_json(value: Any, *, one_line: bool = False) -> None:
+    """One JSON document; on several lines at a terminal, else on one. Pure ASCII, so nothing can act on a terminal."""
+    indent = None if one_line or not sys.stdout.isatty() else 2
+    click.echo(json.dumps(value, indent=indent, separators=None if indent else (",", ":")))
+
+
+def note(text: str) -> None:
+    """A remark for people, on standard error, where no program reads it by mistake."""
+    click.echo(printable(text), err=True)
+
+
+def status_text(status: str) -> Text:
+    """The status in the colour of its news."""
+    colours = ((GOOD, "green"), (BAD, "red"), (MOVING, "yellow"))
+    style = next((colour for words, colour in colours if status in words), "")
+    return Text(printable(status), style=style)
+
+
+def print_fields(fields: Mapping[str, Cell]) -> None:
+    """`name  value` lines; what is unknown is left out."""
+    known = {name: value for name, value in fields.items() if value is not None}
+    width = max((len(name) for name in known), default=0)
+    for name, value in known.items():
+        shown = status_text(str(value)) if name == "status" else Text(printable(str(value)))
+        console().print(Text.assemble((f"{name:<{width}}  ", "dim"), shown))
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Columns with headers. A pipe gets whole values, aligned and unwrapped."""
+    cells = [[printable("" if cell is None else str(cell)) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        console().print(_rich_table(headers, cells))
+        return
+    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    for row in (headers, *cells):
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _rich_table(headers: Sequence[str], cells: list[list[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for header in headers:
+        table.add_column(header, overflow="fold", no_wrap=header in {"id", "run", "status"})
+    for row in cells:
+        table.add_row(*(status_text(cell) for cell in row))
+    return table
+
+
+def when(at: str | int | None) -> str | None:
+    """A moment (RFC 3339, or milliseconds since the epoch) in the reader's own time zone."""
+    if at is None:
+        return None
+    moment = datetime.fromtimestamp(at / 1000, UTC) if isinstance(at, int) else datetime.fromisoformat(at)
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock(at_ms: int) -> str:
+    """The time of day of a moment, with milliseconds, in the reader's own time zone."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]

@@ -1,0 +1,171 @@
+"""What is known of a run, from both memories: the store has its life, the ledger that it was and how it ended."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from orchestrator.errors import NotFound
+from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.store import Store
+from orchestrator.store.views import Event, RunState, StepState
+from schemas.ids import RunRef, is_run_id
+from schemas.run import ErrorView, EventView, LetterView, RunView, StepView
+from schemas.states import RunStatus, StepStatus
+
+LETTERS: Final = 100  # of one run; more would say nothing new
+PAGE: Final = 1000  # events read at once
+
+
+class Lookup:
+    """Reads runs. NotFound for an id that the ledger never accepted; StoreError and LedgerError as they come."""
+
+    def __init__(self, ledger: Ledger, store: Store) -> None:
+        self._ledger = ledger
+        self._store = store
+
+    def find(self, run_id: str) -> LedgerRun:
+        """The ledger's row, which also says where the run's state lies."""
+        row = self._ledger.run(run_id.lower()) if is_run_id(run_id.lower()) else None
+        if row is None:
+            raise NotFound(f"no run {run_id}", path="run_id", hint="`mandor run submit` prints the id of a run")
+        return row
+
+    def ref(self, row: LedgerRun) -> RunRef:
+        """Where the run's state lies."""
+        return RunRef(row.run_id, row.session)
+
+    def state(self, row: LedgerRun) -> RunState | None:
+        """The live run; None when the store does not have it (any more, or yet)."""
+        return self._store.views.run(self.ref(row))
+
+    def run(self, run_id: str) -> RunView:
+        """The whole run. Once the store has forgotten it, what the ledger kept: its end, without its steps."""
+        row = self.find(run_id)
+        letters = tuple(
+            LetterView(id=letter.id, kind=letter.kind, step_id=letter.step_id, reason=letter.reason)
+            for letter in self._ledger.letters(LETTERS, run_id=row.run_id)
+        )
+        state = self.state(row)
+        if state is None:
+            return remembered(row, letters)
+        return live(row, state, self._steps(row, state), letters)
+
+    def _steps(self, row: LedgerRun, state: RunState) -> tuple[StepView, ...]:
+        ref = self.ref(row)
+        results, errors = self._store.views.results(ref), self._store.views.errors(ref)
+        now = self._store.now_ms()
+        return tuple(
+            step_view(step, state.policy_hash, results.get(step.id), errors.get(step.id), now)
+            for step in self._store.views.steps(ref)
+        )
+
+    def events(self, run_id: str) -> Iterator[EventView]:
+        """Every transition, oldest first. NotFound when only the ledger still knows the run."""
+        row = self._kept(run_id)
+        after: str | None = None
+        while page := self._store.views.events(self.ref(row), after, PAGE):
+            yield from map(event_view, page)
+            after = page[-1].id
+
+    def results(self, run_id: str) -> Mapping[str, Any]:
+        """The results of the completed steps, by step id. NotFound when only the ledger still knows the run."""
+        row = self._kept(run_id)
+        return {step: json.loads(text) for step, text in self._store.views.results(self.ref(row)).items()}
+
+    def _kept(self, run_id: str) -> LedgerRun:
+        row = self.find(run_id)
+        if self.state(row) is None:
+            ended = f"it ended as {row.status}" if row.ended_at else "it is not there yet"
+            raise NotFound(
+                f"the state store has nothing of run {row.run_id}: {ended}",
+                path="run_id",
+                hint="finished runs stay there for MANDOR_FINISHED_TTL_S seconds; `mandor run show` tells what is left",
+            )
+        return row
+
+
+def remembered(row: LedgerRun, letters: tuple[LetterView, ...]) -> RunView:
+    """A run of which only the ledger's row is left."""
+    return RunView(
+        run_id=row.run_id,
+        session_id=row.session_id,
+        request_id=row.request_id,
+        status=row.status,
+        reason=row.reason,
+        version=row.version,
+        generation=row.generation,
+        plan_id=None,
+        plan_hash=row.plan_hash,
+        context_hash=row.context_hash,
+        policy_hash=row.policy_hash,
+        created_at=row.accepted_at,
+        ended_at=row.ended_at,
+        steps=(),
+        dead_letters=letters,
+    )
+
+
+def live(row: LedgerRun, state: RunState, steps: tuple[StepView, ...], letters: tuple[LetterView, ...]) -> RunView:
+    """A run as the store has it."""
+    return RunView(
+        run_id=row.run_id,
+        session_id=row.session_id,
+        request_id=row.request_id,
+        status=RunStatus(state.status),
+        reason=state.reason or None,
+        version=state.version,
+        generation=state.generation,
+        plan_id=state.plan_id or None,
+        plan_hash=state.plan_hash or None,
+        context_hash=row.context_hash,
+        policy_hash=state.policy_hash,
+        created_at=state.created_at,
+        ended_at=state.ended_at or None,
+        steps=steps,
+        dead_letters=letters,
+    )
+
+
+def step_view(step: StepState, policy_hash: str, result: str | None, error: str | None, now_ms: int) -> StepView:
+    """One step. A running step whose lease is over shows as STALE: nobody has noticed yet."""
+    lapsed = step.status == StepStatus.RUNNING and (step.lease_end or now_ms) < now_ms
+    return StepView(
+        id=step.id,
+        index=step.index,
+        action=step.action,
+        status="STALE" if lapsed else StepStatus(step.status),
+        attempt=step.attempt,
+        fence=step.fence or None,
+        step_token=step.token,
+        policy_hash=policy_hash if step.attempt else None,
+        needs=step.needs,
+        result=None if result is None else json.loads(result),
+        error=None if error is None else error_view(error),
+        dispatched_at=step.dispatched_at or None,
+        started_at=step.started_at or None,
+        ended_at=step.ended_at or None,
+    )
+
+
+def error_view(text: str) -> ErrorView:
+    """Why a step failed, as the worker wrote it down."""
+    error = json.loads(text)
+    return ErrorView(kind=error.get("kind", "error"), message=error.get("message", ""), path=error.get("path"))
+
+
+def event_view(event: Event) -> EventView:
+    """One transition."""
+    fields = dict(event.fields)
+    step, attempt, fence = (fields.pop(name, "") for name in ("step", "attempt", "fence"))
+    return EventView(
+        version=event.version,
+        at=event.at,
+        event=event.event,
+        step_id=step or None,
+        attempt=int(attempt) if attempt else None,
+        fence=int(fence) if fence else None,
+        worker_id=fields.pop("worker", "") or None,
+        policy_hash=fields.pop("policy_hash", "") or None,
+        steps=tuple(step_id for step_id, *_ in event.steps),
+        details={name: value for name, value in fields.items() if value},
+    )
