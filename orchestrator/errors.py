@@ -93,3 +93,11 @@ class LedgerMissing(LedgerError):
 
 class EffectRefused(LedgerError):
     kind = "effect_refused"
+
+
+class BrokerUnavailable(MandorError):
+    kind = "broker_unavailable"
+
+
+class NoAnswer(MandorError):
+    kind = "no_answer"

@@ -1,0 +1,163 @@
+"""The Celery app, and what each process has one of: `app`, `store()`, `ledger()`.
+
+Importing this module loads the top-level celeryconfig.py that came with us and connects Celery's signals; it opens
+nothing. A process that cannot keep the promises ends at its start, saying which setting is wrong and what to do.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, Generic, NoReturn, TypeVar
+
+from celery import Celery, signals
+from kombu.exceptions import KombuError
+from kombu.serialization import registry
+from kombu.utils import json as kombu_json
+
+from orchestrator import names, policies, startup
+from orchestrator.errors import ConfigError, LedgerMissing, LedgerUnavailable, MandorError, StoreUnavailable
+from orchestrator.ledger import Ledger, open_ledger
+from orchestrator.settings import settings, unknown_names
+from orchestrator.store import Store, open_store
+from orchestrator.telemetry import events, logs
+
+startup.check_packages()
+import celeryconfig  # noqa: E402  # only after the check that it is ours
+
+CONFIG_EXIT: Final = 2
+WAIT_S: Final = 1.0
+BrokerRefused = KombuError  # what kombu itself raises, for modules that do not import it
+T = TypeVar("T")
+
+app = Celery("mandor")
+app.config_from_object(celeryconfig)
+
+
+# ---- one of each per process
+
+
+class PerProcess(Generic[T]):
+    """Made when first asked for, and again in a forked child: connections do not survive a fork."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: tuple[int, T] | None = None
+
+    def __call__(self) -> T:
+        pid = os.getpid()
+        if self._made is None or self._made[0] != pid:
+            self._made = (pid, self._make())
+        return self._made[1]
+
+
+def _open_store() -> Store:
+    return open_store(settings(), reference_epoch())
+
+
+def _open_ledger() -> Ledger:
+    return open_ledger(settings().ledger)
+
+
+ledger: Final = PerProcess(_open_ledger)
+store: Final = PerProcess(_open_store)
+
+
+def reference_epoch() -> str:
+    """The epoch the ledger has for our namespace. LedgerMissing: none was drawn. ConfigError: for other shards."""
+    given = settings()
+    found = ledger().epoch(given.namespace)
+    if found is None:
+        raise LedgerMissing(f"the ledger knows no namespace {given.namespace}", hint="run `mandor ledger upgrade`")
+    if found.shards != given.shards:
+        raise ConfigError(
+            f"this namespace was set up with {found.shards} shards, not {given.shards}",
+            path="MANDOR_SHARDS",
+            hint=f"set MANDOR_SHARDS={found.shards}",
+        )
+    return found.epoch
+
+
+# ---- JSON as it was sent
+
+
+def plain_loads(data: bytes | bytearray | memoryview | str) -> Any:
+    """JSON and nothing else. Kombu's own reader turns objects with __type__ and __value__ into other things."""
+    return json.loads(bytes(data) if isinstance(data, memoryview) else data)
+
+
+def speak_plain_json(**_: Any) -> None:
+    """From here on this process reads application/json as it was written.
+
+    Only for workers: kombu's registry belongs to the process, and in a caller's own it may serve other apps too.
+    """
+    registry.register("json", kombu_json.dumps, plain_loads, content_type="application/json", content_encoding="utf-8")
+
+
+# ---- starting
+
+
+@signals.setup_logging.connect(weak=False)
+def _configure_logs(logfile: str | None = None, **_: Any) -> None:
+    logs.configure(settings(), logfile=logfile)
+
+
+signals.celeryd_init.connect(speak_plain_json, weak=False)
+
+
+@signals.worker_init.connect(weak=False)
+def _start_worker(sender: Any, **_: Any) -> None:
+    given = settings()
+    queues = sender.app.amqp.queues
+    control = names.queue(given.queue_prefix, "control")
+    if given.embedded and control in queues.consume_from:
+        queues.select_add(queues["celery"])
+    launch = startup.Launch(_pool_name(sender.pool_cls), frozenset(queues.consume_from), sender.app.conf, os.environ)
+    _start(lambda: startup.check_worker(given, launch))
+
+
+@signals.beat_init.connect(weak=False)
+def _start_beat(**_: Any) -> None:
+    _start(lambda: startup.check_configuration(settings(), app.conf))
+
+
+def _pool_name(pool: Any) -> str:
+    return pool if isinstance(pool, str) else str(pool.__module__).rpartition(".")[2]
+
+
+def _start(check_role: Callable[[], None]) -> None:
+    """All checks of a process of ours. Celery logs what a signal's receiver raises and goes on; SystemExit ends it."""
+    try:
+        startup.check_environment(settings())
+        policies.installation_policy(settings())
+        check_role()
+        _wait_for_services()
+    except MandorError as error:
+        refuse(error)
+    for name in unknown_names():
+        logs.logger("mandor").warning("setting.unknown", name=name, hint="correct or unset it")
+
+
+def check_client() -> None:
+    """The same for a process that is not ours (a caller, the command line): raises ConfigError."""
+    startup.check_environment(settings())
+    startup.check_configuration(settings(), app.conf)
+
+
+def _wait_for_services() -> None:
+    """Until ledger and store answer: a process started during an outage recovers with it. Refusals are raised."""
+    while True:
+        try:
+            startup.check_server(store().admin)
+            return
+        except (StoreUnavailable, LedgerUnavailable) as error:
+            logs.logger("mandor").warning("service.waiting", kind=error.kind, message=error.message, hint=error.hint)
+            time.sleep(WAIT_S)
+
+
+def refuse(error: MandorError) -> NoReturn:
+    """Say why this process does not start, once for people and once for machines, and end it."""
+    logs.emit(events.ServiceRefused(error.kind, str(error), error.hint))
+    print(f"mandor: {error}", file=sys.stderr)  # noqa: T201  # the log may go to a file nobody looks at
+    raise SystemExit(CONFIG_EXIT)

@@ -1,0 +1,101 @@
+"""For programs that submit runs and look at them: `Client().submit(planner="orders.fulfil", context={...})`."""
+
+import random
+import time
+from typing import Any, Final
+from uuid import uuid4
+
+from orchestrator import app as celery_app
+from orchestrator import dispatch, submission
+from orchestrator.errors import BrokerUnavailable, NoAnswer
+from orchestrator.lookup import Lookup
+from orchestrator.settings import Settings
+from orchestrator.settings import settings as process_settings
+from schemas.ids import run_id_for
+from schemas.run import RunView, SubmitAnswer
+from schemas.states import RUN_TERMINAL
+
+ANSWER_S: Final = 10.0
+FIRST_LOOK_S: Final = 0.05
+LONGEST_LOOK_S: Final = 1.0
+
+
+class Client:
+    """Submits runs through the broker and reads them. Safe over fork and threads; opens nothing before its first use.
+
+    Checks at its first use what our own processes check at their start: ConfigError names the setting.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings or process_settings()
+        self._checked = False
+
+    def submit(self, *, timeout_s: float = ANSWER_S, **fields: Any) -> SubmitAnswer:
+        """Submit and wait for the answer. fields: those of schemas.run.Submission, as JSON values.
+
+        SubmissionRefused and SubmissionConflict are raised before anything has started. NoAnswer: nothing came in time;
+        the submission lies in the queue, and its run id is in the message. BrokerUnavailable: nothing was sent.
+        """
+        task_id = str(uuid4())
+        run_id = self._read(fields, task_id)
+        result = self._send(fields, task_id)
+        answer = dispatch.await_answer(result, timeout_s)
+        if answer is None:
+            raise NoAnswer(
+                f"no answer within {timeout_s:g} s; the run will be {run_id}",
+                hint="is a worker consuming the control queue? `mandor run show` tells when it is there",
+            )
+        return SubmitAnswer.model_validate(answer)
+
+    def send(self, **fields: Any) -> str:
+        """Submit without waiting; answers the run id that it will have. A conflict is seen by nobody: use submit."""
+        task_id = str(uuid4())
+        run_id = self._read(fields, task_id)
+        self._send(fields, task_id)
+        return run_id
+
+    def show(self, run_id: str) -> RunView:
+        """The run as it stands. NotFound: it was never accepted."""
+        return self._lookup().run(run_id)
+
+    def wait(self, run_id: str, timeout_s: float | None = None) -> RunView:
+        """The run once it has ended, or NoAnswer when it has not within timeout_s. Asks the store, not Celery."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        pause = FIRST_LOOK_S
+        lookup = self._lookup()
+        while True:
+            status = _status(lookup, run_id)
+            if status in RUN_TERMINAL:
+                return lookup.run(run_id)
+            if end is not None and time.monotonic() + pause > end:
+                raise NoAnswer(f"run {run_id} is {status} after {timeout_s:g} s", hint="`mandor run show` tells more")
+            time.sleep(pause * random.uniform(0.75, 1.0))
+            pause = min(pause * 1.5, LONGEST_LOOK_S)
+
+    @property
+    def _app(self) -> Any:
+        if not self._checked:
+            celery_app.check_client()
+            self._checked = True
+        return celery_app.app
+
+    def _lookup(self) -> Lookup:
+        self._app  # noqa: B018  # the checks
+        return Lookup(celery_app.ledger(), celery_app.store())
+
+    def _read(self, fields: dict[str, Any], task_id: str) -> str:
+        read = submission.read(fields, self._settings)
+        return run_id_for(submission.FROM_BROKER, read.session_id, read.request_id or task_id)
+
+    def _send(self, fields: dict[str, Any], task_id: str) -> Any:
+        app = self._app
+        try:
+            return dispatch.send_submission(app, fields, task_id)
+        except dispatch.broker_errors(app) as error:
+            raise BrokerUnavailable(f"the broker did not take the submission: {error}", hint="is it running?") from None
+
+
+def _status(lookup: Lookup, run_id: str) -> str:
+    row = lookup.find(run_id)
+    state = lookup.state(row)
+    return state.status if state else row.status

@@ -1,0 +1,42 @@
+"""The end of a run: the store settles it, the ledger remembers it, the store is told so, Celery's keys are removed.
+
+Each step may be repeated, and until the third is done the run is due: a crash between any two is ended by the
+supervisor that settles runs. Three may ask for it: the last step's worker, the chord's body, that supervisor.
+"""
+
+from celery import Celery
+
+from orchestrator import dispatch
+from orchestrator.ledger import Ledger
+from orchestrator.store import Store
+from orchestrator.store.replies import OtherGeneration, Settled, UnknownRun, Waiting
+from orchestrator.telemetry import events
+from orchestrator.telemetry.logs import bind, emit
+from schemas.ids import RunRef
+from schemas.states import RunStatus
+
+Settling = Settled | Waiting | OtherGeneration | UnknownRun
+
+
+def settle(app: Celery, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> Settling:
+    """See whether this generation of a run has ended, and if so bring its end everywhere."""
+    reply = store.runs.settle(ref, generation)
+    if isinstance(reply, Settled):
+        bind(run_id=ref.run_id, state_version=reply.version)
+        _finish(app, store, ledger, ref, reply)
+    return reply
+
+
+def settle_due(app: Celery, store: Store, ledger: Ledger, ref: RunRef) -> Settling:
+    """The same for whatever generation the run is in."""
+    state = store.views.run(ref)
+    return settle(app, store, ledger, ref, state.generation if state else 1)
+
+
+def _finish(app: Celery, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:
+    status, reason = RunStatus(end.status), end.reason or None
+    written = ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at)
+    store.runs.confirm_end(ref)
+    dispatch.close_chord(app, ref, end.generation)
+    if written:
+        emit(events.RunSettled(end.status, end.reason))

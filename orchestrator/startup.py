@@ -1,0 +1,193 @@
+"""What is checked before a process takes work: each refusal names the setting that is wrong and the mend.
+
+    check_packages()            when orchestrator.app is imported: our top-level packages are ours
+    check_environment(…)        the settings and variables that Celery would read past us
+    check_worker(…)             what a worker was started with
+    check_server(…)             the state store's server
+
+All are functions of what they are given, but for the module finder and the environment.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from orchestrator import names
+from orchestrator.errors import ConfigError
+from orchestrator.settings import Settings
+
+PACKAGES: Final = ("celeryconfig", "schemas", "orchestrator", "workers")
+REDIS_SCHEMES: Final = frozenset({"redis", "rediss", "unix", "redis+socket"})
+BROKER_SCHEMES: Final = REDIS_SCHEMES | {"amqp", "amqps", "pyamqp"}
+# where a child may be killed at any time: a hung model call or step must be stoppable from outside
+KILLABLE: Final = frozenset({"prefork", "processes"})
+SAFE_POLICY: Final = "noeviction"
+SOFT_STOP: Final = ("REMAP_SIGTERM", "SIGQUIT")
+# Celery reads these before its configuration: name, the setting of ours that they would override
+OVERRIDES: Final = (
+    ("CELERY_BROKER_URL", "broker"),
+    ("CELERY_BROKER_READ_URL", "broker"),
+    ("CELERY_BROKER_WRITE_URL", "broker"),
+    ("CELERY_RESULT_BACKEND", "results"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a worker was started with: its pool's name, the queues it consumes, and Celery's effective configuration."""
+
+    pool: str
+    queues: frozenset[str]
+    conf: Mapping[str, Any]
+    environ: Mapping[str, str]
+
+
+class Server(Protocol):
+    """What is asked of the state store's server: one of its settings, None where it does not tell."""
+
+    def config(self, name: str) -> str | None: ...
+
+
+# ---- packages
+
+
+def check_packages(found: Mapping[str, str | None] | None = None, home: Path | None = None) -> None:
+    """ConfigError if one of our top-level names would import a file that is not beside this package."""
+    home = home or Path(__file__).resolve().parent.parent
+    for name in PACKAGES:
+        origin = _origin(name) if found is None else found[name]
+        if not _lies_in(origin, name, home):
+            raise ConfigError(
+                f"`import {name}` gives {origin or 'nothing'}, not the one that came with Mandor in {home}",
+                path=name,
+                hint="start from another directory, or rename that file",
+            )
+
+
+def _origin(name: str) -> str | None:
+    spec = find_spec(name)
+    return spec.origin if spec else None
+
+
+def _lies_in(origin: str | None, name: str, home: Path) -> bool:
+    if origin is None:
+        return False
+    ours = (home / f"{name}.py", home / name / "__init__.py")
+    return Path(origin).resolve() in ours
+
+
+# ---- settings and environment
+
+
+def check_environment(given: Settings, environ: Mapping[str, str] | None = None) -> None:
+    """ConfigError for a variable that Celery would obey against our settings, and for services we cannot build on."""
+    environ = os.environ if environ is None else environ
+    check_services(given)
+    check_overrides(given, environ)
+
+
+def check_services(given: Settings) -> None:
+    """The broker is Redis or RabbitMQ, results lie in Redis: other result stores cannot join a chord by themselves."""
+    _scheme("MANDOR_REDIS_URL", given.redis_url, REDIS_SCHEMES, "a redis:// URL")
+    _scheme("MANDOR_BROKER_URL", given.broker, BROKER_SCHEMES, "a redis:// or amqp:// URL")
+    _scheme("MANDOR_RESULT_URL", given.results, REDIS_SCHEMES, "a redis:// URL")
+
+
+def _scheme(name: str, url: str, allowed: frozenset[str], wanted: str) -> None:
+    scheme = urlsplit(url).scheme
+    if scheme not in allowed:
+        found = f"{scheme}://" if scheme else "a URL without a scheme"
+        raise ConfigError(f"{found} is no service we can build on", path=name, hint=f"set {name} to {wanted}")
+
+
+def check_overrides(given: Settings, environ: Mapping[str, str]) -> None:
+    """A CELERY_*_URL left over from another project would send our messages to its server."""
+    for name, field in OVERRIDES:
+        value = environ.get(name)
+        if value and value != getattr(given, field):
+            raise ConfigError(
+                f"it beats MANDOR_{'BROKER' if field == 'broker' else 'RESULT'}_URL and names another server",
+                path=name,
+                hint=f"unset {name}, or set both to the same URL",
+            )
+
+
+# ---- a worker
+
+
+def check_worker(given: Settings, launch: Launch) -> None:
+    """ConfigError for a worker whose options or environment would break a promise."""
+    check_pool(given, launch)
+    check_soft_stop(launch.environ)
+    check_configuration(given, launch.conf)
+
+
+def check_pool(given: Settings, launch: Launch) -> None:
+    """Plans and steps run in child processes, so that one that hangs can be killed."""
+    tame = {names.queue(given.queue_prefix, name) for name in ("control", "supervise")} | {"celery"}
+    killed = launch.queues - tame
+    if killed and launch.pool not in KILLABLE:
+        raise ConfigError(
+            f"the {launch.pool} pool cannot kill what hangs, and this worker consumes {', '.join(sorted(killed))}",
+            path="worker_pool",
+            hint="start it with `--pool prefork`",
+        )
+
+
+def check_soft_stop(environ: Mapping[str, str]) -> None:
+    """Without the variable SIGTERM waits for running steps without end, until something kills the whole worker."""
+    name, value = SOFT_STOP
+    if environ.get(name) != value:
+        raise ConfigError(
+            "SIGTERM would not stop this worker within its grace",
+            path=name,
+            hint=f"start it with {name}={value} in its environment, as the Procfile does",
+        )
+
+
+def check_configuration(given: Settings, conf: Mapping[str, Any]) -> None:
+    """What celeryconfig.py says must be what Celery does, whoever else has spoken."""
+    required = (
+        ("task_acks_late", True),
+        ("task_reject_on_worker_lost", True),
+        ("worker_deduplicate_successful_tasks", False),
+        ("task_always_eager", False),
+        ("accept_content", ["json"]),
+    )
+    for name, wanted in required:
+        if _plain(conf.get(name)) != wanted:
+            raise ConfigError(f"it is {conf.get(name)!r} here", path=name, hint=f"leave it at {wanted!r}")
+    _check_visibility(given, conf)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, list | tuple | set | frozenset) else bool(value)
+
+
+def _check_visibility(given: Settings, conf: Mapping[str, Any]) -> None:
+    options = conf.get("broker_transport_options") or {}
+    found = options.get("visibility_timeout", given.visibility_timeout_s)
+    if found != given.visibility_timeout_s:
+        raise ConfigError(
+            f"visibility_timeout is {found} here, MANDOR_VISIBILITY_TIMEOUT_S is {given.visibility_timeout_s}",
+            path="broker_transport_options",
+            hint="the smallest one in any process gives back the messages of all; set MANDOR_VISIBILITY_TIMEOUT_S",
+        )
+
+
+# ---- the server
+
+
+def check_server(server: Server) -> None:
+    """A server that evicts keys forgets leases and queues. One that will not say (None) is taken at its word."""
+    policy = server.config("maxmemory-policy")
+    if policy not in (None, SAFE_POLICY):
+        raise ConfigError(
+            f"the server's maxmemory-policy is {policy}: it would throw away leases, queues and results",
+            path="MANDOR_REDIS_URL",
+            hint=f"set maxmemory-policy to {SAFE_POLICY} on that server, or name another",
+        )

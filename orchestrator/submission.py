@@ -1,0 +1,187 @@
+"""A submission becomes a run: read, resolve the policy, remember in the ledger, create in the store, send for planning.
+
+Every write may be the last before a crash, and every write may be repeated: the ledger's row is unique by run id, the
+store's too, and a plan message that was not sent is due. So a submission that is delivered again, whether by the broker
+or by its sender, ends as the one run it named.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from celery import Celery
+
+from orchestrator import dead_letters, dispatch, names, policies
+from orchestrator.errors import SubmissionConflict, SubmissionRefused
+from orchestrator.ledger import AcceptedRun, ConflictingSubmission, Ledger, LedgerRun
+from orchestrator.settings import Settings
+from orchestrator.store import Store
+from orchestrator.store.replies import Conflict, Created, NewRun
+from orchestrator.telemetry import events
+from orchestrator.telemetry.logs import bind, emit
+from schemas.dead_letter import DeadLetterKind
+from schemas.ids import RunRef, run_id_for, session_key
+from schemas.issues import Issue
+from schemas.policy import Policy, policy_hash, policy_text
+from schemas.run import (
+    Submission,
+    SubmissionInvalid,
+    SubmissionLimits,
+    SubmitAnswer,
+    read_submission,
+    submission_hash,
+    submission_text,
+)
+from schemas.states import RunStatus
+
+FROM_BROKER: Final = "celery"
+SHOWN_ISSUES: Final = 20
+
+
+# ---- decisions: no clock, no service
+
+
+def read(fields: Mapping[str, Any], settings: Settings, args: tuple[Any, ...] = ()) -> Submission:
+    """The submission of a message, or SubmissionRefused with every path that is wrong."""
+    if args:
+        raise refusal([Issue("args", "positional", "a submission is sent as keyword arguments only")])
+    limits = SubmissionLimits(goal_bytes=settings.goal_bytes, plan_bytes=settings.plan_bytes)
+    try:
+        return read_submission(fields, limits)
+    except SubmissionInvalid as invalid:
+        raise refusal(list(invalid.issues)) from None
+
+
+def refusal(issues: list[Issue]) -> SubmissionRefused:
+    """All that is wrong in one message: a caller without our code sees nothing but the text."""
+    shown = "; ".join(f"{issue.path or '(submission)'}: {issue.message}" for issue in issues[:SHOWN_ISSUES])
+    more = f"; and {len(issues) - SHOWN_ISSUES} more" if len(issues) > SHOWN_ISSUES else ""
+    return SubmissionRefused(shown + more, hint="correct these fields and submit again")
+
+
+def resolve_policy(submission: Submission, settings: Settings) -> Policy:
+    """The run's policy, or SubmissionRefused naming what the request would widen."""
+    try:
+        return policies.resolve(settings, submission.policy, submission.deadline_s)
+    except SubmissionRefused as widened:
+        raise refusal([Issue(widened.path or "policy", "policy_widened", widened.message)]) from None
+
+
+def to_accept(submission: Submission, policy: Policy, principal: str, fallback_id: str) -> AcceptedRun:
+    """The row the ledger is asked to keep. fallback_id: names the request when its sender did not."""
+    request_id = submission.request_id or fallback_id
+    return AcceptedRun(
+        run_id=run_id_for(principal, submission.session_id, request_id),
+        session=session_key(submission.session_id),
+        session_id=submission.session_id,
+        request_id=request_id,
+        principal=principal,
+        submission_hash=submission_hash(submission),
+        submission_text=submission_text(submission),
+        policy_text=policy_text(policy),
+        policy_hash=policy_hash(policy),
+        context_hash=submission.context_hash(),
+        deadline_ms=round(policy.deadline_s * 1000),
+    )
+
+
+def to_create(row: LedgerRun, settings: Settings) -> NewRun:
+    """The run the store is asked for, from the row that stands. A ready plan has no planner."""
+    sent = Submission.model_validate_json(row.submission_text)
+    return NewRun(
+        submission_hash=row.submission_hash,
+        request_id=row.request_id,
+        session_id=row.session_id,
+        principal=row.principal,
+        policy_text=row.policy_text,
+        policy_hash=row.policy_hash,
+        context_hash=row.context_hash,
+        planner=sent.planner or "",
+        deadline_ms=row.deadline_ms,
+        queue=names.queue(settings.queue_prefix, "plan"),
+        limit_ms=_ms(settings.planner_timeout_s),
+        stop_grace_ms=_ms(Policy.model_validate_json(row.policy_text).stop_grace_s),
+        lease_ms=_ms(settings.lease_s),
+        tries=settings.planner_attempts,
+        backoff_ms=_ms(settings.backoff_s),
+        backoff_max_ms=_ms(settings.backoff_max_s),
+    )
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+# ---- writes, in their order
+
+
+def submit(
+    app: Celery,
+    store: Store,
+    ledger: Ledger,
+    settings: Settings,
+    submission: Submission,
+    fallback_id: str,
+    principal: str = FROM_BROKER,
+) -> SubmitAnswer:
+    """Accept a submission once.
+
+    SubmissionRefused: the policy does not allow it; SubmissionConflict: its request_id belongs to another submission.
+    LedgerUnavailable: nothing was accepted. StoreUnavailable: it is remembered; repeat it to create the run.
+    """
+    row = _remember(ledger, to_accept(submission, resolve_policy(submission, settings), principal, fallback_id))
+    bind(run_id=row.run_id, session_id=row.session_id, request_id=row.request_id, policy_hash=row.policy_hash)
+    emit(events.PolicyResolved(("installation", "request") if submission.policy else ("installation",)))
+    if row.ended_at is not None:
+        return SubmitAnswer(run_id=row.run_id, status=RunStatus(row.status), created=False)
+    answer = _create(app, store, row, to_create(row, settings))
+    emit(events.RunAccepted(answer.created, submission.planner))
+    return answer
+
+
+def _remember(ledger: Ledger, run: AcceptedRun) -> LedgerRun:
+    accepted = ledger.accept(run)
+    if isinstance(accepted, ConflictingSubmission):
+        raise _conflict(run.run_id)
+    return accepted.run
+
+
+def _create(app: Celery, store: Store, row: LedgerRun, run: NewRun) -> SubmitAnswer:
+    reply = store.runs.create_run(RunRef(row.run_id, row.session), run)
+    if isinstance(reply, Conflict):
+        raise _conflict(row.run_id)
+    if isinstance(reply, Created):
+        dispatch.publish(app, reply.publish)
+        return SubmitAnswer(run_id=row.run_id, status=RunStatus.ACCEPTED, created=True)
+    return SubmitAnswer(run_id=row.run_id, status=RunStatus(reply.status), created=False)
+
+
+def _conflict(run_id: str) -> SubmissionConflict:
+    return SubmissionConflict(
+        f"this request_id belongs to run {run_id}, which was submitted with other content",
+        path="request_id",
+        hint="send the same content, or another request_id",
+    )
+
+
+# ---- what is left of a bad one
+
+
+def bury(
+    app: Celery,
+    ledger: Ledger,
+    settings: Settings,
+    refused: SubmissionRefused,
+    fields: Mapping[str, Any],
+    task_id: str,
+) -> str:
+    """Keep a submission that was refused over the broker, where its sender may never ask for the answer."""
+    emit(events.RunRefused(refused.kind, (refused.path,) if refused.path else ()))
+    content = {"submission": kept(fields, settings), "refusal": refused.message, "task_id": task_id}
+    return dead_letters.write(app, ledger, DeadLetterKind.SUBMISSION, refused.message, f"submission:{task_id}", content)
+
+
+def kept(fields: Mapping[str, Any], settings: Settings) -> Any:
+    """What was sent, whole if a submission may be this long, else its beginning as text."""
+    text = repr(dict(fields))
+    most = settings.goal_bytes + settings.plan_bytes
+    return dict(fields) if len(text) <= most else {"cut": True, "bytes": len(text), "beginning": text[:4096]}

@@ -1,0 +1,116 @@
+"""What all passes share: which shards, how many members, what an error means, and what is counted.
+
+A pass takes members whose time has come and hands each to its duty. The store moves what it gives out forward, so what
+a pass could not do comes again. Nothing is remembered between passes: what one suspects, another does not act upon.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from celery import Celery
+
+from orchestrator import dispatch
+from orchestrator.errors import MandorError, StoreAmnesia, StoreMoved, StoreUnavailable
+from orchestrator.store import Store
+from orchestrator.store.replies import Due, Duty, Publish, Resting
+from orchestrator.telemetry import events
+from orchestrator.telemetry.logs import emit, identity
+
+AT_ONCE: Final = 100
+ROUNDS: Final = 10
+
+# what the duty did with a member: the messages it asks for, or None when there was nothing to do
+Handle = Callable[[Due], Publish | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one pass did.
+
+    taken: members looked at; moved: those that were moved on; sent: messages the broker took; failed: left by an error
+    for the next pass; resting: shards where holders get time to renew first; skipped: shards seen by a pass just now.
+    """
+
+    taken: int = 0
+    moved: int = 0
+    sent: int = 0
+    failed: int = 0
+    resting: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        mine, theirs = asdict(self), asdict(other)
+        return Counts(**{name: mine[name] + theirs[name] for name in mine})
+
+    def as_dict(self) -> dict[str, int]:
+        """For logs and for the task's result."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Duties:
+    """One duty of one supervisor."""
+
+    supervisor: str
+    duty: Duty
+    handle: Handle
+    interval_ms: int
+    at_once: int = field(default=AT_ONCE)
+    rounds: int = field(default=ROUNDS)
+
+
+def walk(app: Celery, store: Store, duty: Duties) -> Counts:
+    """One pass over all shards. Ends early when the store is away; StoreMoved and StoreAmnesia are raised."""
+    total = Counts()
+    for shard in range(store.shards):
+        try:
+            total += _shard(app, store, duty, shard)
+        except StoreUnavailable as error:
+            _tell(duty, error)
+            return total + Counts(failed=1)
+    return total
+
+
+def _shard(app: Celery, store: Store, duty: Duties, shard: int) -> Counts:
+    if not store.runs.begin_pass(shard, duty.duty, duty.interval_ms):
+        return Counts(skipped=1)
+    total = Counts()
+    for _ in range(duty.rounds):
+        taken = store.runs.take_due(shard, duty.duty, duty.at_once)
+        if isinstance(taken, Resting):
+            return total + Counts(resting=1)
+        total += _round(app, duty, taken)
+        if len(taken) < duty.at_once:
+            break
+    return total
+
+
+def _round(app: Celery, duty: Duties, taken: tuple[Due, ...]) -> Counts:
+    """Handle members and send what they ask for, also when the store goes away between two of them."""
+    counts, wave = Counts(taken=len(taken)), list[Publish]()
+    try:
+        for member in taken:
+            counts += _member(duty, member, wave)
+    finally:
+        sent = dispatch.publish(app, [message for publish in wave for message in publish])
+    return counts + Counts(sent=sent)
+
+
+def _member(duty: Duties, member: Due, wave: list[Publish]) -> Counts:
+    with identity(run_id=member.ref.run_id, step_id=member.step_id):
+        try:
+            publish = duty.handle(member)
+        except (StoreUnavailable, StoreMoved, StoreAmnesia):
+            raise
+        except MandorError as error:
+            _tell(duty, error)
+            return Counts(failed=1)
+    if publish is None:
+        return Counts()
+    wave.append(publish)
+    return Counts(moved=1)
+
+
+def _tell(duty: Duties, error: MandorError) -> None:
+    emit(events.PassFailed(duty.supervisor, error.kind, events.where(error)))

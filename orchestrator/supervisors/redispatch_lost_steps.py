@@ -1,0 +1,56 @@
+"""Sends again what was sent and never claimed: popped by a worker that died, or lost by the broker.
+
+A long backlog is not a loss. The store decides, from whether the message's queue is empty and from what else of that
+queue was claimed since; this pass only asks the broker, once per queue.
+"""
+
+from collections.abc import Callable
+
+from celery import Celery
+
+from orchestrator import dispatch, names
+from orchestrator.settings import Settings
+from orchestrator.store import Store
+from orchestrator.store.replies import Due, Publish, Republish
+from orchestrator.supervisors.passes import Counts, Duties, walk
+from schemas.ids import RunRef
+
+NAME = "redispatch-lost-steps"
+
+
+def run_once(app: Celery, store: Store, settings: Settings) -> Counts:
+    """One pass over messages without a claim. While the broker is away nothing is known, and nothing done."""
+    is_empty = asked_once(lambda queue: dispatch.queue_depth(app, queue) == 0)
+    plan_queue = names.queue(settings.queue_prefix, "plan")
+
+    def handle(due: Due) -> Publish | None:
+        queue = queue_of(store, due.ref, due.step_id, plan_queue)
+        return check(store, due, queue is None or is_empty(queue))
+
+    return walk(app, store, Duties(NAME, "dispatches", handle, round(settings.sweep_s * 1000)))
+
+
+def asked_once(ask: Callable[[str], bool]) -> Callable[[str], bool]:
+    """An answer per queue, kept for one pass."""
+    answers: dict[str, bool] = {}
+
+    def answer(queue: str) -> bool:
+        if queue not in answers:
+            answers[queue] = ask(queue)
+        return answers[queue]
+
+    return answer
+
+
+def queue_of(store: Store, ref: RunRef, step_id: str | None, plan_queue: str) -> str | None:
+    """Where the message lies, None if the step is not known."""
+    if step_id is None:
+        return plan_queue
+    step = store.views.step(ref, step_id)
+    return step.queue if step else None
+
+
+def check(store: Store, due: Due, queue_empty: bool) -> Publish | None:
+    """What to send again, None where the message is only late or was claimed."""
+    reply = store.runs.check_dispatch(due.ref, due.step_id, queue_empty)
+    return reply.publish if isinstance(reply, Republish) else None

@@ -1,0 +1,128 @@
+"""Celery's shells around the control plane: theirs are the message, the identity in the logs, and the end."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from celery import Task
+from celery.exceptions import Ignore, Reject
+from celery.worker.request import Request
+
+from orchestrator import dispatch, names, progress, submission
+from orchestrator.app import app, ledger, store
+from orchestrator.errors import (
+    LedgerUnavailable,
+    StoreAmnesia,
+    StoreError,
+    StoreMoved,
+    StoreUnavailable,
+    SubmissionConflict,
+    SubmissionRefused,
+)
+from orchestrator.settings import settings
+from orchestrator.supervisors import (
+    enforce_deadlines,
+    reclaim_stale_leases,
+    redispatch_lost_steps,
+    retry_due_steps,
+    settle_runs,
+)
+from orchestrator.supervisors.passes import Counts
+from orchestrator.telemetry import events
+from orchestrator.telemetry.logs import emit, identity
+from schemas.messages import SettleMessage
+
+STORE_PAUSE_S = 1.0
+
+
+def stop_worker(error: StoreError) -> None:
+    """The store is not the one we knew: nothing this worker could do would be safe. It ends, and says why."""
+    emit(events.ServiceRefused(error.kind, error.message, error.hint))
+    os.kill(os.getppid(), signal.SIGTERM)
+
+
+@contextmanager
+def _kept_in_queue() -> Iterator[None]:
+    """For messages that nobody would send again: while the store is away they go back, slowly."""
+    try:
+        yield
+    except (StoreMoved, StoreAmnesia) as error:
+        stop_worker(error)
+        raise Reject(error.kind, requeue=True) from error
+    except StoreUnavailable as error:
+        time.sleep(STORE_PAUSE_S)
+        raise Reject(error.kind, requeue=True) from error
+
+
+@contextmanager
+def _due_anyway() -> Iterator[None]:
+    """For what a supervisor repeats: an outage is logged once, and the message is done with."""
+    try:
+        yield
+    except (StoreMoved, StoreAmnesia) as error:
+        stop_worker(error)
+        raise Ignore(error.kind) from error
+    except (StoreUnavailable, LedgerUnavailable) as error:
+        emit(events.PassFailed("control", error.kind, events.where(error)))
+        raise Ignore(error.kind) from error
+
+
+class SubmitRequest(Request):
+    """A submission carries content, whoever sent it: none of it in events and logs."""
+
+    @property
+    def argsrepr(self) -> str:
+        return "()"
+
+    @property
+    def kwargsrepr(self) -> str:
+        return dispatch.HIDDEN
+
+
+class SubmitTask(Task):
+    """Receives submissions without showing them."""
+
+    Request = SubmitRequest
+
+
+@app.task(name=names.SUBMIT, bind=True, base=SubmitTask, typing=False, throws=(SubmissionRefused, LedgerUnavailable))
+def submit(self: Any, /, *args: Any, **fields: Any) -> dict[str, Any]:
+    """Accept a submission. Fails with the paths that are wrong, and then leaves a letter too."""
+    with identity(job_id=self.request.id), _kept_in_queue():
+        try:
+            read = submission.read(fields, settings(), args)
+            answer = submission.submit(app, store(), ledger(), settings(), read, self.request.id)
+        except SubmissionConflict:
+            raise
+        except SubmissionRefused as refused:
+            submission.bury(app, ledger(), settings(), refused, fields, self.request.id)
+            raise
+        return answer.model_dump(mode="json")
+
+
+@app.task(name=names.SETTLE, bind=True, typing=False, ignore_result=True)
+def settle(self: Any, /, **fields: Any) -> None:
+    """See whether a run has ended: sent by its last step, and by its chord."""
+    message = SettleMessage.model_validate(fields)
+    with identity(job_id=self.request.id, run_id=message.run_id), _due_anyway():
+        progress.settle(app, store(), ledger(), message.ref, message.generation)
+
+
+def _supervisor(name: str, run_once: Callable[[], Counts]) -> None:
+    @app.task(name=names.supervisor_task(name), bind=True, ignore_result=True)
+    def sweep(self: Any) -> None:
+        started = time.monotonic()
+        with identity(job_id=self.request.id), _due_anyway():
+            counts = run_once()
+            if counts.taken or counts.failed:
+                emit(events.PassDone(name, round((time.monotonic() - started) * 1000), counts.as_dict()))
+
+
+_supervisor(reclaim_stale_leases.NAME, lambda: reclaim_stale_leases.run_once(app, store(), ledger(), settings()))
+_supervisor(redispatch_lost_steps.NAME, lambda: redispatch_lost_steps.run_once(app, store(), settings()))
+_supervisor(retry_due_steps.NAME, lambda: retry_due_steps.run_once(app, store(), settings()))
+_supervisor(enforce_deadlines.NAME, lambda: enforce_deadlines.run_once(app, store(), settings()))
+_supervisor(settle_runs.NAME, lambda: settle_runs.run_once(app, store(), ledger(), settings()))
