@@ -1,0 +1,52 @@
+"""Who may import whom, and what."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from importlinter.cli import lint_imports
+
+from tests.architecture.sources import PACKAGES, ROOT, declared_dependencies, modules
+
+CANVAS = {"chain", "chord", "chunks", "group", "maybe_signature", "signature", "starmap", "xmap"}
+# the declared distribution that brings a module of another name
+DISTRIBUTION = {
+    "billiard": "celery",
+    "prometheus_client": "prometheus-client",
+    "pydantic_core": "pydantic",
+    "pydantic_settings": "pydantic-settings",
+}
+
+
+def test_the_import_contracts_hold() -> None:
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+def test_only_dispatch_builds_canvases() -> None:
+    guilty = {
+        path.relative_to(ROOT).as_posix()
+        for path in modules()
+        for module, names in imports(path)
+        if module == "celery.canvas" or (module == "celery" and names & CANVAS)
+    }
+    assert guilty <= {"orchestrator/dispatch.py"}
+
+
+def test_every_library_is_a_declared_dependency() -> None:
+    declared = declared_dependencies()
+    for path in modules():
+        foreign = {module.partition(".")[0] for module, _ in imports(path)} - set(PACKAGES) - sys.stdlib_module_names
+        wanted = {DISTRIBUTION.get(name, name) for name in foreign - {"celeryconfig"}}
+        assert wanted <= declared, f"{path.relative_to(ROOT)} needs {sorted(wanted - declared)} in pyproject.toml"
+
+
+def imports(path: Path) -> Iterator[tuple[str, set[str]]]:
+    """Each imported module of a file, with the names taken from it; the project imports absolutely throughout."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, set()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.relative_to(ROOT)}:{node.lineno} imports relatively"
+            assert node.module is not None
+            yield node.module, {alias.name for alias in node.names}
