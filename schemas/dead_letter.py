@@ -75,32 +75,9 @@ class DeadLetter(Strict):
     status: Status = DeadLetterStatus.OPEN
     content: dict[str, Any] = Field(default_factory=dict)
 
-    def entry(self) -> "LetterEntry":
-        """The letter without its content, as lists show it."""
-        return LetterEntry(**{name: getattr(self, name) for name in LetterEntry.model_fields})
-
     def bell(self) -> "Bell":
         """The message that announces the letter."""
         return Bell(id=self.id, kind=self.kind, run=self.run_id, step=self.step_id, reason=self.reason)
-
-
-class LetterEntry(Strict):
-    """One line of a list of letters."""
-
-    id: LetterId
-    kind: Kind
-    run_id: RunId | None
-    step_id: StepId | None
-    reason: Reason
-    created_at: Moment
-    status: Status
-
-
-class Letters(Strict):
-    """A page of a list of letters, newest first; next: where the following page begins, or null."""
-
-    dead_letters: tuple[LetterEntry, ...]
-    next: str | None
 
 
 class Bell(Strict):

@@ -118,10 +118,6 @@ class Policy(Strict):
     ceiling: SomeLimits = NO_LIMITS
     ceiling_per_action: dict[ActionName, SomeLimits] = Field(default_factory=dict)
 
-    def allows(self, action: str, effect: EffectClass) -> bool:
-        """Whether a plan may name the action."""
-        return (self.actions is None or action in self.actions) and (self.effects is None or effect in self.effects)
-
     def limits_for(self, action: str, declared: SomeLimits = NO_LIMITS) -> ActionLimits:
         """The action's limits: `limits`, then what the action declares, then `per_action`; the ceilings bind last."""
         values = dict(self.limits)

@@ -1,13 +1,15 @@
 """Policies narrow, never widen, and are named by their hash."""
 
 import json
+import os
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from orchestrator.policies import installation_policy
+from orchestrator.settings import Settings
 from schemas.policy import Policy, PolicyRequest, PolicyWidened, SomeLimits, meet, policy_hash, policy_text
-from schemas.states import EffectClass
 
 
 def asking(**fields: Any) -> PolicyRequest:
@@ -46,15 +48,6 @@ def test_sets_become_smaller_only() -> None:
         narrowed({"actions": ["a", "b"]}, {"actions": ["c", "a"]})
     with pytest.raises(PolicyWidened, match="effects"):
         narrowed({"effects": ["pure"]}, {"effects": ["pure", "once"]})
-
-
-def test_what_a_policy_allows() -> None:
-    policy = narrowed({"actions": ["a", "b"], "effects": ["pure"]})
-    assert policy.allows("a", EffectClass.PURE)
-    assert not policy.allows("a", EffectClass.ONCE)
-    assert not policy.allows("c", EffectClass.PURE)
-    assert Policy().allows("anything", EffectClass.ONCE)
-    assert not narrowed({"actions": []}).allows("a", EffectClass.PURE)
 
 
 @pytest.mark.parametrize(
@@ -141,3 +134,9 @@ def test_requests_of_another_shape_are_refused(fields: dict[str, Any]) -> None:
 def test_policies_do_not_change() -> None:
     with pytest.raises(ValidationError):
         Policy().max_steps = 5  # type: ignore[misc]
+
+
+def test_the_defaults_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("MANDOR_")]:
+        monkeypatch.delenv(name)
+    assert installation_policy(Settings()) == Policy()
