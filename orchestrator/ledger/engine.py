@@ -32,7 +32,6 @@ BUSY_S = 5.0  # one wait inside SQLite; its polling is unfair, so several short 
 UPGRADE = "run `mandor ledger upgrade`"
 AWAY = (sql.OperationalError, sql.InterfaceError, sql.InternalError)
 LOCKED = ("database is locked", "database table is locked", "locking protocol", "database schema is locked")
-NO_TABLE = ("no such table", "UndefinedTable", "does not exist")
 VERSION = sqlalchemy.table(VERSION_TABLE, sqlalchemy.column("version_num", sqlalchemy.String))
 
 
@@ -151,12 +150,17 @@ class Database:
             event.listen(engine, "connect", remember_file)
             event.listen(engine, "checkout", same_file(path))
         event.listen(engine, "handle_error", explain)
+        weakref.finalize(self, engine.dispose)
         return engine
+
+    def close(self) -> None:
+        """Close the idle connections. The next transaction opens another."""
+        if self._made is not None:
+            self._made.dispose()
 
     def before_fork(self) -> None:
         """Close idle connections: SQLite's locks belong to a process, and a child must not believe that it has them."""
-        if self._made is not None:
-            self._made.dispose()
+        self.close()
 
     def after_fork(self) -> None:
         """In the child: start without a pool, and refuse if a connection was in use after all."""
@@ -256,29 +260,33 @@ def file_identity(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def explain(context: ExceptionContext) -> None:
-    """Turn what the driver says about an unreachable, locked or empty database into our own errors."""
-    raised, words = context.sqlalchemy_exception, str(context.original_exception)
-    kind = type(context.original_exception).__name__
-    if any(sign in words or sign == kind for sign in NO_TABLE) and isinstance(raised, sql.DBAPIError):
-        context.chained_exception = LedgerMissing("the database holds no ledger", hint=UPGRADE)
-    elif any(sign in words for sign in LOCKED):
-        hint = "see which process holds a long transaction"
-        context.chained_exception = _Locked("the ledger stayed locked by other processes", hint=hint)
-    elif isinstance(raised, AWAY) or type(raised) is sql.DatabaseError:
+def explain(context: ExceptionContext) -> LedgerError | None:
+    """What to raise instead where the database is unreachable, locked or empty; None lets the driver's error stand."""
+    words, kind = str(context.original_exception), type(context.original_exception).__name__
+    if kind == "UndefinedTable" or words.startswith("no such table"):
+        return LedgerMissing("the database holds no ledger", hint=UPGRADE)
+    if any(sign in words for sign in LOCKED):
+        return _Locked("the ledger stayed locked by other processes", hint="see which of them holds a long transaction")
+    raised = context.sqlalchemy_exception
+    if isinstance(raised, AWAY) or type(raised) is sql.DatabaseError:
         hint = "check MANDOR_LEDGER_URL, the disk and its permissions"
-        context.chained_exception = LedgerUnavailable(f"the ledger's database failed: {words}", hint=hint)
+        return LedgerUnavailable(f"the ledger's database failed: {words}", hint=hint)
+    return None
 
 
 def check_revision(connection: Connection) -> None:
     """LedgerMissing unless the schema is at the revision this release is written for."""
     found = connection.execute(select(VERSION)).scalar()
-    if found == REVISION:
-        return
+    refuse_newer(found)
+    if found != REVISION:
+        raise LedgerMissing(f"the ledger is at revision {found}, this release needs {REVISION}", hint=UPGRADE)
+
+
+def refuse_newer(found: str | None) -> None:
+    """LedgerMissing for a schema that only a later release understands."""
     if found is not None and found > REVISION:
         message = f"the ledger is at revision {found}, newer than {REVISION}, which this release knows"
         raise LedgerMissing(message, hint="run the release that upgraded it")
-    raise LedgerMissing(f"the ledger is at revision {found}, this release needs {REVISION}", hint=UPGRADE)
 
 
 def lock_for_upgrade(connection: Connection) -> None:

@@ -54,6 +54,12 @@ class Ledger:
         """
         return self._database.writing()
 
+    def close(self) -> None:
+        """Close this process's idle connections; the last process to do so leaves one file, without its journal. The
+        ledger can be used again.
+        """
+        self._database.close()
+
     def upgrade(self) -> None:
         """Create the file and bring the schema to this release's revision; all of it or nothing. Repeated, or by
         several processes at once: the first one does it, the others find it done.

@@ -1,0 +1,203 @@
+"""Effect rows against their reference model, then the sentences a reader would look for."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from itertools import count, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, insert, select
+
+from orchestrator.errors import EffectRefused
+from orchestrator.ledger import (
+    AlreadyLanded,
+    AlreadyOpen,
+    Closed,
+    EffectRows,
+    EffectState,
+    Fresh,
+    Landed,
+    Ledger,
+    Opened,
+    RowClosed,
+    fact,
+)
+from orchestrator.ledger.tables import effects
+from schemas.states import EffectClass, Fact
+from tests.support.ledgers import fresh_ledger
+from tests.unit.ledger.effect_model import OPS, ModelRow, Op, apply, reachable
+
+FENCES = range(1, 4)
+TOKEN = "step:plan:0:hash"
+WORDS = {Opened: "ok", Landed: "ok", AlreadyOpen: "open", AlreadyLanded: "landed", Closed: "closed"}
+numbers = count()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return fresh_ledger(tmp_path)
+
+
+@pytest.fixture
+def connection(ledger: Ledger) -> Iterator[Connection]:
+    with ledger.begin() as connection:
+        yield connection
+
+
+def rows_on(connection: Connection) -> EffectRows:
+    """Effect rows whose every transaction is the one that is open: quick, and nothing is kept."""
+    return EffectRows(lambda: nullcontext(connection), lambda: nullcontext(connection), lambda: 7)
+
+
+def do(rows: EffectRows, connection: Connection, step_id: str, op: Op, fence: int, effect_class: EffectClass) -> str:
+    """An operation on the real row, answered in the model's words."""
+    if op == "open":
+        return WORDS[type(rows.open("r", step_id, "do", fence, TOKEN, effect_class))]
+    if op in ("land", "land_inside"):
+        inside = connection if op == "land_inside" else None
+        return WORDS[type(rows.land("r", step_id, "do", fence, TOKEN, f"{fence}", inside))]
+    return str(rows.close("r", step_id, "do", fence, void=op == "void").state)
+
+
+def write(connection: Connection, step_id: str, row: ModelRow) -> None:
+    values: dict[str, Any] = {"run_id": "r", "step_id": step_id, "kind": "do", "state": row.state, "since": row.since}
+    values |= {"closed_to": row.closed, "landed_by": row.landed_by, "late": row.late, "token": TOKEN, "updated_at": 1}
+    result = str(row.landed_by) if row.state == "landed" else None
+    connection.execute(insert(effects).values(**values, result_text=result))
+
+
+def read(connection: Connection, step_id: str) -> ModelRow:
+    row = connection.execute(select(effects).where(effects.c.step_id == step_id)).one()
+    assert row.result_text == (str(row.landed_by) if row.state == "landed" else None)
+    return ModelRow(row.state, row.since, row.closed_to, row.landed_by, row.late)
+
+
+@pytest.mark.parametrize("effect_class", EffectClass)
+def test_every_reachable_row_answers_every_operation_as_the_model(
+    connection: Connection, effect_class: EffectClass
+) -> None:
+    rows = rows_on(connection)
+    for before, op, fence in product(reachable(effect_class, FENCES), OPS, FENCES):
+        step_id = f"s{next(numbers)}"
+        write(connection, step_id, before)
+        after, answer = apply(before, op, fence, effect_class)
+        assert do(rows, connection, step_id, op, fence, effect_class) == answer, (before, op, fence)
+        assert read(connection, step_id) == after, (before, op, fence)
+
+
+@pytest.mark.parametrize("effect_class", EffectClass)
+def test_sequences_from_nothing_agree_with_the_model_at_every_step(
+    connection: Connection, effect_class: EffectClass
+) -> None:
+    rows = rows_on(connection)
+    for sequence in product(product(OPS, FENCES), repeat=2):
+        step_id, row = f"s{next(numbers)}", ModelRow()
+        for op, fence in sequence:
+            row, answer = apply(row, op, fence, effect_class)
+            assert do(rows, connection, step_id, op, fence, effect_class) == answer, sequence
+        assert read(connection, step_id) == row, sequence
+
+
+@pytest.mark.parametrize("effect_class", EffectClass)
+def test_look_foretells_what_a_transactional_landing_meets(connection: Connection, effect_class: EffectClass) -> None:
+    rows = rows_on(connection)
+    for before, fence in product(reachable(effect_class, FENCES), FENCES):
+        step_id = f"s{next(numbers)}"
+        write(connection, step_id, before)
+        seen = rows.look("r", step_id, "do", fence, TOKEN)
+        met = rows.land("r", step_id, "do", fence, TOKEN, "9", connection)
+        assert seen == met or (isinstance(seen, Fresh) and isinstance(met, Landed))
+
+
+def test_look_at_nothing_is_fresh(ledger: Ledger) -> None:
+    assert ledger.effects.look("r", "s", "do", 1, TOKEN) == Fresh()
+
+
+def test_the_first_result_stays(ledger: Ledger) -> None:
+    assert ledger.effects.land("r", "s", "do", 1, TOKEN, '"first"') == Landed()
+    assert ledger.effects.land("r", "s", "do", 2, TOKEN, '"second"') == AlreadyLanded('"first"')
+    assert ledger.effects.open("r", "s", "do", 2, TOKEN, EffectClass.KEYED) == AlreadyLanded('"first"')
+    assert ledger.effects.close("r", "s", "do", 2) == RowClosed(EffectState.LANDED, '"first"')
+
+
+def test_a_refused_landing_is_remembered_as_late(ledger: Ledger) -> None:
+    ledger.effects.open("r", "s", "do", 1, TOKEN, EffectClass.ONCE)
+    assert ledger.effects.close("r", "s", "do", 1) == RowClosed(EffectState.OPEN, None)
+    assert ledger.effects.land("r", "s", "do", 1, TOKEN, "1") == Closed(1)
+    with ledger.begin() as connection:
+        assert read(connection, "s") == ModelRow("open", since=1, closed=1, late=True)
+
+
+def test_a_landing_repeated_after_its_close_is_not_late(ledger: Ledger) -> None:
+    ledger.effects.land("r", "s", "do", 1, TOKEN, "1")
+    ledger.effects.close("r", "s", "do", 1)
+    assert ledger.effects.land("r", "s", "do", 1, TOKEN, "1") == AlreadyLanded("1")
+    with ledger.begin() as connection:
+        assert not read(connection, "s").late
+
+
+def test_a_close_of_nothing_keeps_the_fence_out(ledger: Ledger) -> None:
+    assert ledger.effects.close("r", "s", "do", 2) == RowClosed(EffectState.NONE, None)
+    assert ledger.effects.open("r", "s", "do", 2, TOKEN, EffectClass.KEYED) == Closed(2)
+    assert ledger.effects.open("r", "s", "do", 3, TOKEN, EffectClass.KEYED) == Opened()
+
+
+def test_an_older_close_does_not_reopen_anything(ledger: Ledger) -> None:
+    ledger.effects.close("r", "s", "do", 3)
+    ledger.effects.close("r", "s", "do", 1)
+    assert ledger.effects.open("r", "s", "do", 2, TOKEN, EffectClass.KEYED) == Closed(3)
+
+
+def test_do_and_undo_are_two_rows(ledger: Ledger) -> None:
+    ledger.effects.land("r", "s", "do", 1, TOKEN, "1")
+    ledger.effects.close("r", "s", "do", 1)
+    assert ledger.effects.open("r", "s", "undo", 1, TOKEN, EffectClass.ONCE) == Opened()
+
+
+@pytest.mark.parametrize("other", [("r2", "s"), ("r", "s2")])
+def test_rows_of_other_runs_and_steps_are_not_met(ledger: Ledger, other: tuple[str, str]) -> None:
+    ledger.effects.land("r", "s", "do", 1, TOKEN, "1")
+    assert ledger.effects.open(*other, "do", 1, TOKEN, EffectClass.ONCE) == Opened()
+
+
+def test_another_token_is_refused_everywhere(ledger: Ledger) -> None:
+    ledger.effects.open("r", "s", "do", 1, TOKEN, EffectClass.KEYED)
+    with pytest.raises(EffectRefused, match="another token"):
+        ledger.effects.open("r", "s", "do", 2, "step:other", EffectClass.KEYED)
+    with pytest.raises(EffectRefused, match="another token"):
+        ledger.effects.land("r", "s", "do", 1, "step:other", "1")
+    with pytest.raises(EffectRefused, match="another token"):
+        ledger.effects.look("r", "s", "do", 1, "step:other")
+    with ledger.begin() as connection:
+        assert read(connection, "s") == ModelRow("open", since=1)
+
+
+def test_a_row_made_by_close_takes_the_first_token_shown(ledger: Ledger) -> None:
+    ledger.effects.close("r", "s", "do", 1)
+    ledger.effects.open("r", "s", "do", 2, TOKEN, EffectClass.KEYED)
+    with pytest.raises(EffectRefused):
+        ledger.effects.land("r", "s", "do", 2, "step:other", "1")
+
+
+def test_a_landing_inside_a_transaction_goes_with_it(ledger: Ledger) -> None:
+    with suppress(ZeroDivisionError), ledger.begin() as connection:
+        assert ledger.effects.land("r", "s", "do", 1, TOKEN, "1", connection) == Landed()
+        raise ZeroDivisionError
+    assert ledger.effects.look("r", "s", "do", 1, TOKEN) == Fresh()
+
+
+@pytest.mark.parametrize(
+    ("effect_class", "state", "no_effect", "expected"),
+    [
+        *((cls, EffectState.LANDED, flag, Fact.LANDED) for cls in EffectClass for flag in (False, True)),
+        *((cls, EffectState.OPEN, flag, Fact.MAYBE) for cls in EffectClass for flag in (False, True)),
+        *((cls, EffectState.NONE, True, Fact.NONE) for cls in EffectClass),
+        (EffectClass.IDEMPOTENT, EffectState.NONE, False, Fact.MAYBE),
+        *((cls, EffectState.NONE, False, Fact.NONE) for cls in EffectClass if cls is not EffectClass.IDEMPOTENT),
+    ],
+)
+def test_what_a_closed_row_proves(
+    effect_class: EffectClass, state: EffectState, no_effect: bool, expected: Fact
+) -> None:
+    assert fact(effect_class, state, no_effect) is expected
