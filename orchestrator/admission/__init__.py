@@ -8,14 +8,14 @@ Both are pure: bytes, a frozen catalogue, a policy and a hash decide. Time and m
 answer only.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.admission.catalogue import ActionSpec, Catalogue
-from orchestrator.admission.check import Draft, StepDraft, read_plan, read_text, written_out
+from orchestrator.admission.check import Draft, StepDraft, code_fault, read_plan, read_text, written_out
 from orchestrator.admission.fields import CommandLine, PlainUUID, Referable, WorkspacePath
 from orchestrator.admission.refusal import MAX_ISSUES, Kind, PayloadDrift
-from schemas.canonical import canonical_text, sha256_hex
+from schemas.canonical import NotCanonical, canonical_text, sha256_hex
 from schemas.ids import step_token
 from schemas.issues import Issue
 from schemas.plan import ExecutionPlan, ResolvedStep, Step
@@ -116,17 +116,20 @@ def _admission(draft: Draft, resolved: tuple[ResolvedStep, ...], extracted: bool
 
 
 def _admitted(plan_id: str, step: ResolvedStep, draft: StepDraft) -> AdmittedStep:
-    params = written_out(draft, step.index)
-    whole = ResolvedStep(step.index, step.id, step.action, params, step.needs)
+    complete = replace(step, params=written_out(draft, step.index))
+    try:
+        text = canonical_text(complete.as_json(), exact_integers=True)
+    except NotCanonical as fault:  # the given params have a canonical form, so it must be a default
+        raise code_fault(draft, step.index, fault) from None
     return AdmittedStep(
         index=step.index,
         id=step.id,
         action=step.action,
-        params=params,
+        params=complete.params,
         needs=step.needs,
         refs=draft.result_ids(),
-        text=canonical_text(whole.as_json(), exact_integers=True),
-        token=step_token(plan_id, step.index, step.action, params),
+        text=text,
+        token=step_token(plan_id, step.index, step.action, complete.params),
         spec=draft.spec,
     )
 

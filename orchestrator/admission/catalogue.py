@@ -23,8 +23,8 @@ class ActionSpec:
     """One registered action, without its code.
 
     effect: what a redelivery may do again. Limits left None are the policy's: attempts counts tries, the others
-    are seconds. queue: None for the steps queue. exclusive: names what a step with these params writes; two steps
-    that may run at the same time must not name the same. origin: where it was declared.
+    are seconds. queue: None for the steps queue. exclusive: names what a step with these params writes; no two
+    steps of a plan, whatever their actions, may name the same unless one waits for the other. origin: where it was declared.
     """
 
     name: str

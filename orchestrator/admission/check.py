@@ -15,10 +15,10 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.admission.catalogue import ActionSpec, Catalogue
 from orchestrator.admission.extract import Found, extract
 from orchestrator.admission.graph import RESULT_KEY, Order, conflict_issues, reference_issues, reference_keys
-from orchestrator.admission.params import kind_of, message_of, plain_path
+from orchestrator.admission.params import issues_at
 from orchestrator.admission.refusal import MAX_ISSUES, Kind, PayloadDrift, drift, excerpt
-from schemas.canonical import NotCanonical, check, parse_json
-from schemas.issues import Issue, dotted
+from schemas.canonical import NotCanonical, parse_json
+from schemas.issues import Issue
 from schemas.plan import MAX_STEPS, ExecutionPlan, InvalidGraph, ResolvedStep, with_defaults
 from schemas.policy import Policy
 
@@ -47,8 +47,10 @@ def refuse_any(issues: Iterator[Issue]) -> None:
 # ---- text
 
 
-def decoded(raw: bytes | str, max_bytes: int | None) -> str:
+def decoded(raw: object, max_bytes: int | None) -> str:
     """The answer as text. max_bytes: of its UTF-8 form; None for a text that was admitted before."""
+    if not isinstance(raw, str | bytes):
+        raise drift(Kind.TYPE, f"the answer is a {type(raw).__name__}; a planner answers with text")
     data = _encoded(raw, max_bytes)
     if max_bytes is not None and len(data) > max_bytes:
         raise _too_large(max_bytes)
@@ -62,7 +64,7 @@ def _encoded(raw: bytes | str, max_bytes: int | None) -> bytes:
     if max_bytes is not None and len(raw) > max_bytes:
         raise _too_large(max_bytes)
     try:
-        return raw.encode() if isinstance(raw, str) else bytes(raw)
+        return raw.encode() if isinstance(raw, str) else raw
     except UnicodeEncodeError as wrong:
         message = f"the answer holds half of a surrogate pair at character {wrong.start}"
         raise drift(Kind.ENCODING, message) from None
@@ -80,7 +82,7 @@ def refuse_unfinished(finish_reason: str | None) -> None:
         raise drift(Kind.UNFINISHED, message)
 
 
-def read_text(raw: bytes | str, max_bytes: int | None, finish_reason: str | None) -> tuple[Found, dict[str, Any]]:
+def read_text(raw: object, max_bytes: int | None, finish_reason: str | None) -> tuple[Found, dict[str, Any]]:
     """The plan's own text and its value, with nothing in it that two readers could take differently."""
     text = decoded(raw, max_bytes)
     refuse_unfinished(finish_reason)
@@ -122,7 +124,8 @@ def read_plan(text: str, value: dict[str, Any], catalogue: Catalogue, max_steps:
     refuse_any(_too_many(value, max_steps))
     plan, issues = _envelope(text, value)
     drafts, step_issues = _read_steps(value.get("steps"), catalogue)
-    issues += step_issues
+    told = {issue.path for issue in step_issues}
+    issues = [issue for issue in issues if issue.path not in told] + step_issues
     if plan is None or issues:
         raise PayloadDrift(sorted(issues, key=_by_step))
     return Draft(plan, tuple(drafts))
@@ -140,11 +143,7 @@ def _envelope(text: str, value: dict[str, Any]) -> tuple[ExecutionPlan | None, l
     try:
         return ExecutionPlan.model_validate_json(text, strict=True, extra="forbid"), []
     except ValidationError as refusal:
-        errors = refusal.errors(include_url=False, include_context=False)
-        return None, [
-            Issue(dotted(plain_path(error, value)), kind_of(error), message_of(error))
-            for error in islice(errors, MAX_ISSUES)
-        ]
+        return None, list(islice(issues_at(refusal, value), MAX_ISSUES))
 
 
 def _read_steps(steps: Any, catalogue: Catalogue) -> tuple[list[StepDraft], list[Issue]]:
@@ -235,25 +234,24 @@ def written_name(draft: StepDraft, index: int) -> str | None:
     """What the step alone may write, as its action names it; None where it writes nothing, or it is not known yet."""
     assert draft.spec.exclusive is not None
     try:
-        name = draft.spec.exclusive(draft.known_params())
+        return draft.spec.exclusive(draft.known_params())
     except Exception as fault:  # noqa: BLE001  (users' code may raise anything; the door answers in issues)
         if draft.params is None:  # it may have wanted a field that is a reference
             return None
-        raise _code_fault(draft, index, fault) from None
-    return None if name is None else f"{draft.spec.name}:{name}"
+        raise code_fault(draft, index, fault) from None
 
 
 def written_out(draft: StepDraft, index: int) -> dict[str, Any]:
-    """The step's params with every default written out, in JSON that has a canonical form."""
+    """The step's params with every default written out."""
     try:
-        params = draft.spec.reader.complete(draft.raw)
-        check(params, exact_integers=True)
+        return draft.spec.reader.complete(draft.raw)
     except Exception as fault:  # noqa: BLE001  (default factories are users' code)
-        raise _code_fault(draft, index, fault) from None
-    return params
+        raise code_fault(draft, index, fault) from None
 
 
-def _code_fault(draft: StepDraft, index: int, fault: Exception) -> PayloadDrift:
+def code_fault(draft: StepDraft, index: int, fault: Exception) -> PayloadDrift:
+    """A refusal because the action's own code failed over params that its model took."""
+draft: StepDraft, index: int, fault: Exception) -> PayloadDrift:
     message = f"the code of the action {draft.spec.name} raised {type(fault).__name__} over these params"
     return drift(Kind.MODEL, message, f"steps.{index}.params")
 

@@ -106,9 +106,16 @@ def _refuse_inner(text: str, front: int, start: int) -> None:
         raise drift(Kind.EXTRACTION, "the object stands in a thinking block that is not closed before it")
     before = text[front:start].rstrip()[-1:]
     if before in {"[", ","}:
+        _name_fault_of_whole(text[front:].strip())
         raise drift(Kind.EXTRACTION, "the object stands inside a list or behind a comma; a plan stands alone")
     if before and before in _STRING_QUOTES and _in_string(text, front, start, before):
         raise drift(Kind.EXTRACTION, "the object stands inside a string; send the plan itself, not quoted")
+
+
+def _name_fault_of_whole(answer: str) -> None:
+    """An answer that is one broken object, say with an unquoted key, is told where it breaks, not what lies inside."""
+    if answer.startswith("{") and answer.endswith("}"):
+        _grammatical(answer)
 
 
 def _in_string(text: str, front: int, start: int, quote: str) -> bool:
@@ -133,8 +140,9 @@ def _grammatical(text: str) -> str:
     try:
         from_json(text, allow_inf_nan=False)
     except ValueError as wrong:
-        kind = Kind.DEPTH if "recursion limit" in str(wrong) else Kind.JSON
-        raise drift(kind, f"not JSON: {wrong}") from None
+        if "recursion limit" in str(wrong):
+            raise drift(Kind.DEPTH, "the answer is nested too deeply") from None
+        raise drift(Kind.JSON, f"not JSON: {wrong}") from None
     return text
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.admission.params import kind_of, message_of, plain_path
+from orchestrator.admission.params import issues_at
 from orchestrator.admission.refusal import Kind, excerpt
 from schemas.issues import Issue, dotted
 from schemas.plan import ResolvedStep, ResultRef
@@ -63,14 +63,9 @@ def reference_issues(step: ResolvedStep, keys: frozenset[str], order: Order) -> 
         try:
             target = ResultRef.model_validate(step.params[key])
         except ValidationError as refusal:
-            yield from _malformed(refusal, step.params[key], at)
+            yield from issues_at(refusal, step.params[key], at)
         else:
             yield from _out_of_reach(target, step, at, order)
-
-
-def _malformed(refusal: ValidationError, raw: Any, at: tuple[str | int, ...]) -> Iterator[Issue]:
-    for error in refusal.errors(include_url=False, include_context=False):
-        yield Issue(dotted((*at, *plain_path(error, raw))), kind_of(error), message_of(error))
 
 
 def _out_of_reach(target: ResultRef, step: ResolvedStep, at: tuple[str | int, ...], order: Order) -> Iterator[Issue]:

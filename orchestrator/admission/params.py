@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -17,11 +18,12 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from orchestrator.admission.defaults import field_key, filled
 from orchestrator.admission.fields import NAME_ERROR, Referable
-from orchestrator.admission.refusal import Kind, excerpt
+from orchestrator.admission.refusal import MAX_ISSUES, Kind, excerpt
 from schemas.issues import Issue, dotted
 
 Path = tuple[str | int, ...]
 _KINDS = {"missing": Kind.MISSING, "missing_argument": Kind.MISSING, NAME_ERROR: Kind.NAME}
+MOST_ERRORS: Final = 25_000  # beyond, listing them would cost more memory than the answer is worth
 _EXTRA = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
@@ -58,7 +60,7 @@ class ParamsReader:
         try:
             params = self._validate(given, bool(references))
         except ValidationError as refusal:
-            return Reading(None, tuple(_issues(refusal, given, at, references)))
+            return Reading(None, tuple(islice(issues_at(refusal, given, at, references), MAX_ISSUES)))
         except Exception as fault:  # noqa: BLE001  (users' validators may raise anything; the door answers in issues)
             return Reading(None, (_model_fault(self.model, fault, at),))
         return Reading(params, ())
@@ -84,7 +86,12 @@ def _required(info: FieldInfo) -> FieldInfo:
     return required
 
 
-def _issues(refusal: ValidationError, raw: Any, at: Path, references: Collection[str]) -> Iterator[Issue]:
+def issues_at(refusal: ValidationError, raw: Any, at: Path = (), references: Collection[str] = ()) -> Iterator[Issue]:
+    """Pydantic's refusal of the value found at `at`, without the lack of fields that are references."""
+    count = refusal.error_count()
+    if count > MOST_ERRORS:
+        yield Issue(dotted(at), Kind.VALUE, f"{count} faults, too many to tell one by one")
+        return
     for error in refusal.errors(include_url=False, include_context=False):
         if error["type"] == "missing" and len(error["loc"]) == 1 and error["loc"][0] in references:
             continue

@@ -11,6 +11,7 @@ from schemas.issues import Issue
 MAX_ISSUES: Final = 20
 SHOWN_MESSAGE: Final = 300
 SHOWN_VALUE: Final = 60
+_SHOWN_BITS: Final = 200
 
 
 class Kind(StrEnum):
@@ -58,6 +59,10 @@ class PayloadDrift(MandorError):
         more = f" (and {len(self.issues) - 1} more)" if len(self.issues) > 1 else ""
         super().__init__(first.message + more, path=first.path or None)
 
+    def __reduce__(self) -> tuple[type["PayloadDrift"], tuple[tuple[Issue, ...]]]:
+        """A failed task hands its error from process to process."""
+        return type(self), (self.issues,)
+
     def errors(self) -> list[dict[str, str | None]]:
         """The issues as JSON objects; a path of None stands for the document as a whole."""
         return [
@@ -71,16 +76,15 @@ def drift(kind: Kind, message: str, path: str = "") -> PayloadDrift:
 
 
 def excerpt(value: Any) -> str:
-    """A short quotation of an attacker's value: one line, nothing in it that acts on a terminal or a prompt."""
-    text = value if isinstance(value, str) else _name_of(value)
-    quoted = printable(text[:SHOWN_VALUE])
-    return f'"{quoted}"…' if len(text) > SHOWN_VALUE else f'"{quoted}"'
-
-
-def _name_of(value: Any) -> str:
+    """A short look at an attacker's value, written as in JSON: on one line, with nothing that acts on a terminal."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
-    return str(value)[: SHOWN_VALUE + 1] if not isinstance(value, int) or value.bit_length() < 256 else "a huge number"
+    if isinstance(value, str):
+        cut = "…" if len(value) > SHOWN_VALUE else ""
+        return f'"{printable(value[:SHOWN_VALUE])}"{cut}'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value) if isinstance(value, float) or value.bit_length() < _SHOWN_BITS else "a huge number"
 
 
 def _harmless(issue: Issue) -> Issue:

@@ -5,9 +5,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.admission.params import message_of, plain_path
-from schemas.canonical import canonical_text
+from schemas.canonical import NotCanonical, canonical_text
 from schemas.issues import dotted
-from schemas.plan import ExecutionPlan
+from schemas.plan import ExecutionPlan, Step
 from workers.plan_context import PlanContext, PlanMistake
 from workers.planners.base import Answer, PlannerInputInvalid
 from workers.registry import Planner
@@ -37,6 +37,26 @@ def _text_of(answer: Any, planner: Planner) -> str:
     if isinstance(answer, str):
         return answer
     if isinstance(answer, ExecutionPlan):
-        return canonical_text(answer.model_dump(mode="json", exclude_none=True), exact_integers=True)
+        return _written(answer, planner)
     message = f"the planner {planner.name} returned a {type(answer).__name__}"
     raise PlanMistake(message, path="return", hint="return ctx.plan(…), or a plan as JSON text")
+
+
+def _written(plan: ExecutionPlan, planner: Planner) -> str:
+    steps = [_step_json(one) for one in plan.steps]
+    whole = {"plan_id": plan.plan_id, "context_hash": plan.context_hash, "steps": steps}
+    try:
+        return canonical_text(whole, exact_integers=True)
+    except NotCanonical as wrong:
+        hint = f"the planner {planner.name} put in a value that JSON cannot carry; step(…) converts most"
+        raise PlanMistake(wrong.message, path=wrong.path, hint=hint) from None
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    """What was given, and no null where something was left out."""
+    given: dict[str, Any] = {"action": step.action, "params": step.params}
+    if step.id is not None:
+        given["id"] = step.id
+    if step.needs is not None:
+        given["needs"] = list(step.needs)
+    return given
