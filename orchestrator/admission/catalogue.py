@@ -24,7 +24,8 @@ class ActionSpec:
 
     effect: what a redelivery may do again. Limits left None are the policy's: attempts counts tries, the others
     are seconds. queue: None for the steps queue. exclusive: names what a step with these params writes; no two
-    steps of a plan, whatever their actions, may name the same unless one waits for the other. origin: where it was declared.
+    steps of a plan, whatever their actions, may name the same unless one waits for the other. origin: where it was
+    declared.
     """
 
     name: str

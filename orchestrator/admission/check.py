@@ -251,7 +251,6 @@ def written_out(draft: StepDraft, index: int) -> dict[str, Any]:
 
 def code_fault(draft: StepDraft, index: int, fault: Exception) -> PayloadDrift:
     """A refusal because the action's own code failed over params that its model took."""
-draft: StepDraft, index: int, fault: Exception) -> PayloadDrift:
     message = f"the code of the action {draft.spec.name} raised {type(fault).__name__} over these params"
     return drift(Kind.MODEL, message, f"steps.{index}.params")
 
