@@ -23,7 +23,7 @@ def _as_kombu_url(url: str) -> str:
     return "redis+socket://" + url.removeprefix("unix://").replace("db=", "virtual_host=")
 
 
-def _queue(name: str) -> Queue:
+def _queue(name: str) -> Any:
     """A queue that `-Q` also knows by its name without the prefix. On RabbitMQ it survives the loss of a node."""
     arguments = {"x-queue-type": "quorum", "x-consumer-timeout": int(_set.visibility_timeout_s * 1000)}
     full = names.queue(_set.queue_prefix, name)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from celery import Celery, signals
+from kombu import serialization
 from kombu.exceptions import KombuError
-from kombu.serialization import registry
 from kombu.utils import json as kombu_json
 
 from orchestrator import names, policies, startup
@@ -30,6 +30,7 @@ CONFIG_EXIT: Final = 2
 WAIT_S: Final = 1.0
 BrokerRefused = KombuError  # what kombu itself raises, for modules that do not import it
 T = TypeVar("T")
+_registry: Any = serialization.registry  # kombu has no types
 
 app = Celery("mandor")
 app.config_from_object(celeryconfig)
@@ -92,7 +93,7 @@ def speak_plain_json(**_: Any) -> None:
 
     Only for workers: kombu's registry belongs to the process, and in a caller's own it may serve other apps too.
     """
-    registry.register("json", kombu_json.dumps, plain_loads, content_type="application/json", content_encoding="utf-8")
+    _registry.register("json", kombu_json.dumps, plain_loads, content_type="application/json", content_encoding="utf-8")
 
 
 # ---- starting

@@ -171,12 +171,16 @@ def queue_depth(app: Celery, queue: str) -> int:
             return 0
 
 
+def dead_letter_queue() -> str:
+    """Where the bells lie. Nobody of ours consumes it."""
+    return names.queue(settings().queue_prefix, "dlq")
+
+
 def ring(app: Celery, bell: Bell) -> bool:
     """Put a bell on the dead letters' queue and keep that queue short. False: the broker is away."""
-    queue = names.queue(settings().queue_prefix, "dlq")
     try:
         with app.producer_or_acquire() as producer:
-            _put_bell(producer, queue, bell)
+            _put_bell(producer, dead_letter_queue(), bell)
     except broker_errors(app) as error:
         emit(events.PublishFailed(1, type(error).__name__))
         return False
