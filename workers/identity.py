@@ -1,4 +1,4 @@
-"""Which process is at work: host:pid:start. A parent names its child by the same text, so that it can end the child's claims."""
+"""Which process is at work: host:pid:start. A parent names its child the same, to end its claims."""
 
 import os
 import socket

@@ -1,12 +1,12 @@
 """Keeping a claim alive while its action runs, and knowing when the action must stop.
 
-A thread renews at a third of the lease and watches the clock. It raises a flag, once, with a reason: the store said
-that the claim is lost or the run is ending, the attempt's time is up, the worker shuts down, or the store was silent for
-so long that somebody else must be assumed to hold the claim. `check` raises on that flag. An action that has not
-returned one grace later takes its whole process with it: SIGKILL, which nothing can catch.
+A thread renews at a third of the lease and watches the clock. It raises a flag with a reason: the store said that the
+claim is lost or the run is ending, the attempt's time is up, the worker shuts down, or the store was silent for so long
+that somebody else must be assumed to hold the claim. `check` raises on that flag. An action that has not returned one
+grace later takes its whole process with it: SIGKILL, which nothing can catch.
 
-Silence: a lease that nobody has ended can still be renewed after its time, and supervisors that come back from an outage
-wait one lease before they reclaim anything. So it takes two leases without an answer.
+Silence: a lease that nobody has ended can still be renewed after its time, and supervisors that come back from an
+outage wait one lease before they reclaim anything. So it takes two leases without an answer.
 """
 
 import os
@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
-from orchestrator.errors import MandorError
+from orchestrator.errors import LedgerUnavailable, MandorError, StoreUnavailable
 from orchestrator.store.replies import Lost, Renewed, StopNow, UnknownRun
 from orchestrator.telemetry import events, logs
 from workers import stopping
@@ -27,8 +27,9 @@ from workers.outcomes import AttemptStopped, LeaseLost, RunEnding, TimeUp, Worke
 
 RENEWALS: Final = 3  # within one lease
 _TICK_S: Final = 0.25  # how often the clock and the worker's own stop are looked at
-_RETRY_S: Final = 0.5  # between renewals while the store is away
+_RETRY_S: Final = 0.5  # between tries while store or ledger are away
 
+T = TypeVar("T")
 Renewal = Renewed | Lost | StopNow | UnknownRun
 
 
@@ -51,7 +52,7 @@ _RAISES: Final[dict[Halt, tuple[type[AttemptStopped], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What was granted. granted_at: time.monotonic() before the claim was sent, so that we never believe in too much."""
+    """What was granted. granted_at: time.monotonic() before the claim was sent, so that we never claim too much."""
 
     fence: int
     lease_ms: int
@@ -84,7 +85,9 @@ class Lease:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self._over.set()
         self._thread.join()
 
@@ -102,6 +105,16 @@ class Lease:
     def action_returned(self) -> None:
         """From here on the process is not killed: what is left is ours, and bounded. Renewal goes on."""
         self._acting = False
+
+    def patiently(self, call: Callable[[], T]) -> T:
+        """Repeat a call that finds ledger or store away, while the claim may be kept; then its error is raised."""
+        while True:
+            try:
+                return call()
+            except (LedgerUnavailable, StoreUnavailable):
+                if self._halt is not None or stopping.announced():
+                    raise
+            time.sleep(_RETRY_S)
 
     @property
     def _lease_s(self) -> float:

@@ -16,7 +16,7 @@ Any other exception means: again, as policy allows.
 from orchestrator.errors import MandorError
 
 
-class Snooze(Exception):  # noqa: N818  (it is a wish, not an error)
+class Snooze(Exception):
     """Not yet. seconds: how long to wait before the next try."""
 
     def __init__(self, seconds: float) -> None:
@@ -32,13 +32,13 @@ class PermanentError(MandorError):
     kind = "permanent"
 
 
-class NoEffect(MandorError):  # noqa: N818  (a statement about the world)
+class NoEffect(MandorError):
     """The action vouches that nothing happened outside, so that even a `once` step may be tried again."""
 
     kind = "no_effect"
 
 
-class AlreadyApplied(Exception):  # noqa: N818  (good news)
+class AlreadyApplied(Exception):
     """An earlier attempt's transaction committed. Leave the transaction by this exception: it rolls back."""
 
     def __init__(self, result_text: str) -> None:
@@ -46,7 +46,7 @@ class AlreadyApplied(Exception):  # noqa: N818  (good news)
         self.result_text = result_text
 
 
-class AttemptStopped(MandorError):  # noqa: N818
+class AttemptStopped(MandorError):
     """The attempt is to end now. Let it pass: whatever comes after it is refused."""
 
     kind = "stopped"

@@ -1,4 +1,4 @@
-"""Which paths an action may be given: relative, plain, readable. Pure; the params models use it at the door and again at work."""
+"""Which paths an action may be given: relative, plain, readable. Params models ask it at the door and again at work."""
 
 from typing import Annotated, Final
 

@@ -128,7 +128,7 @@ class Workspace:
         return Written(len(content), hashlib.sha256(content).hexdigest())
 
     def read(self, path: str, *, max_bytes: int) -> bytes:
-        """The content of a regular file. PathRefused as for write; FileNotFoundError; WorkspaceFault when it is larger."""
+        """The content of a regular file. PathRefused as for write; FileNotFoundError; WorkspaceFault: it is larger."""
         parts = _parts(path)
         with _plain_faults(), _folder(self.path) as root, _walk(root, parts[:-1], make=False) as parent:
             descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
@@ -142,7 +142,7 @@ class Workspace:
 
     @contextmanager
     def _only_writer(self, path: str) -> Iterator[None]:
-        """Hold the path's lock, its fence raised to ours first: a writer that dies here leaves no way for an older one."""
+        """Hold the path's lock, its fence raised to ours first: a writer that dies here lets no older one in."""
         name = hashlib.sha256(path.encode()).hexdigest()
         with _folder(self._folder / "fences") as fences:
             lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fences)

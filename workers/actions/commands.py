@@ -43,7 +43,7 @@ class CommandResult(BaseModel):
 
 
 @action("run_command", effect="once", attempts=1)
-def run_command(params: RunCommand, ctx: Context) -> CommandResult:
+def run_command(_: RunCommand, ctx: Context) -> CommandResult:
     """Run a shell command in the run's workspace."""
     refuse(ctx)
 

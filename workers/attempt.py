@@ -1,0 +1,136 @@
+"""One granted attempt of one step: what it is, what it holds, and what its action is handed."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from orchestrator.errors import NotFound
+from orchestrator.store.replies import Granted
+from orchestrator.telemetry import logs
+from schemas.ids import idempotency_key
+from schemas.messages import StepMessage
+from schemas.policy import Policy
+from schemas.states import EffectClass
+from workers.context import Context, StepIdentity
+from workers.context import Services as ContextServices
+from workers.effects import AttemptEffect, EffectName
+from workers.failures import UnknownAction
+from workers.lease import Lease, Renewal, Terms
+from workers.registry import Action
+from workers.results import result_text
+from workers.services import Services
+from workers.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """granted_at: time.monotonic() before the claim was sent."""
+
+    message: StepMessage
+    granted: Granted
+    claim_id: str
+    granted_at: float
+    services: Services
+
+    @cached_property
+    def step(self) -> dict[str, Any]:
+        """The step as the canonical plan holds it: action, params, id, needs."""
+        step: dict[str, Any] = json.loads(self.granted.step_text)
+        return step
+
+    @property
+    def action(self) -> str:
+        return str(self.step["action"])
+
+    @cached_property
+    def policy(self) -> Policy:
+        return _policy(self.granted.policy_text)
+
+    @cached_property
+    def lease(self) -> Lease:
+        """The claim, kept alive inside its `with` block."""
+        granted = self.granted
+        terms = Terms(granted.fence, granted.lease_ms, granted.limit_ms, granted.stop_grace_ms, self.granted_at)
+        return Lease(terms, self._renew)
+
+    @cached_property
+    def effect(self) -> AttemptEffect:
+        """The effect row, as this attempt may use it."""
+        return AttemptEffect(self.services.ledger, self.effect_name, self.lease.patiently)
+
+    @property
+    def effect_name(self) -> EffectName:
+        granted = self.granted
+        step_id, effect = self.message.step_id, EffectClass(granted.effect)
+        return EffectName(self.message.run_id, step_id, granted.fence, granted.token, effect)
+
+    @property
+    def identity(self) -> StepIdentity:
+        message, granted = self.message, self.granted
+        return StepIdentity(
+            run_id=message.run_id,
+            session_id=granted.session_id,
+            step_id=message.step_id,
+            attempt=granted.attempt,
+            fencing_token=granted.fence,
+            idempotency_key=idempotency_key(message.run_id, message.step_id, granted.attempt_group),
+        )
+
+    def find_action(self) -> Action[Any, Any]:
+        """The code behind the step; UnknownAction where this worker has none."""
+        try:
+            return self.services.registry.find_action(self.action)
+        except NotFound as missing:
+            raise UnknownAction(f"no worker supports {self.action}", hint=missing.hint) from None
+
+    def context(self) -> Context:
+        """What the action is handed."""
+        services = ContextServices(
+            workspace=self._workspace,
+            result=self.result_of,
+            effect=self._land_within,
+            check=self.lease.check,
+            ledger=lambda: self.services.ledger,
+            log=logs.logger(self.action),
+        )
+        return Context(self.identity, self.policy, services)
+
+    def text_of(self, value: Any) -> str:
+        """A result as it is stored, or PermanentError."""
+        return result_text(value, self.find_action().spec.result_model, self.policy.result_bytes)
+
+    def result_of(self, step_id: str) -> Any:
+        """The parsed result of a step that this one waited for; KeyError for any other."""
+        text = self.granted.inputs.get(step_id)
+        if text is None and self._waited_for(step_id):
+            text = self.services.store.views.result(self.message.ref, step_id)
+        if text is None:
+            raise KeyError(f"step {self.message.step_id} does not need {step_id}, so its result may not be there")
+        return json.loads(text)
+
+    def _waited_for(self, wanted: str) -> bool:
+        waiting, seen = list(self.step["needs"]), set[str]()
+        while waiting:
+            step_id = waiting.pop()
+            if step_id == wanted:
+                return True
+            if step_id not in seen:
+                seen.add(step_id)
+                waiting += self.services.store.views.needs(self.message.ref, step_id)
+        return False
+
+    def _land_within(self, connection: Any, value: Any) -> None:
+        self.effect.land_within(connection, self.text_of(value))
+
+    def _workspace(self) -> Workspace:
+        return self.services.workspaces.open(self.message.run_id, self.granted.fence)
+
+    def _renew(self) -> Renewal:
+        guard, message = self.services.store.guard, self.message
+        return guard.renew_lease(message.ref, message.step_id, self.granted.fence, self.claim_id)
+
+
+@lru_cache(maxsize=64)
+def _policy(text: str) -> Policy:
+    return Policy.model_validate_json(text)

@@ -1,0 +1,171 @@
+"""The effect row of one attempt: may the effect start, has it happened, and what is known of it when the attempt ends.
+
+    class            begin              finish            close
+    pure             -                  -                 nothing to know: none
+    idempotent       -                  land              none proves nothing: maybe
+    transactional    look               (in the action)   none or landed
+    keyed, once      open               land              none, maybe or landed
+
+`begin` and `finish` raise what ends the attempt: AlreadyApplied (go on with that result), EffectClosed (this claim has
+been ended by somebody else), EffectOpen (`once`: an earlier attempt may have done it), LedgerUnavailable.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from orchestrator.errors import LedgerUnavailable
+from orchestrator.ledger import AlreadyLanded, AlreadyOpen, Closed, EffectState, Fresh, Landed, Ledger, Opened, fact
+from orchestrator.telemetry import events, logs
+from schemas.states import EffectClass, Fact
+from workers.failures import EffectOpen
+from workers.outcomes import AlreadyApplied, LeaseLost, PermanentError
+
+DO: Final = "do"
+_ROWED: Final = frozenset({EffectClass.KEYED, EffectClass.ONCE})
+T = TypeVar("T")
+
+
+class EffectClosed(LeaseLost):
+    """The row is closed to this fence. late: the effect had happened by then."""
+
+    kind = "effect_closed"
+
+    def __init__(self, closed_to: int, *, late: bool) -> None:
+        super().__init__(f"the effect row is closed up to fence {closed_to}")
+        self.late = late
+
+
+class EffectNotReported(PermanentError):
+    """A transactional action returned without having put its effect row into its transaction."""
+
+    kind = "effect_not_reported"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectName:
+    """Which row, and who asks."""
+
+    run_id: str
+    step_id: str
+    fence: int
+    token: str
+    effect: EffectClass
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What is known of an attempt that ends without a commit. result_text: of an effect that has landed."""
+
+    fact: Fact
+    result_text: str = ""
+
+
+class AttemptEffect:
+    """The effect row as one attempt uses it. patiently: repeats a call while the ledger is away, within reason."""
+
+    def __init__(self, ledger: Ledger, name: EffectName, patiently: Callable[[Callable[[], Any]], Any]) -> None:
+        self._ledger = ledger
+        self._name = name
+        self._patiently = patiently
+        self._begun = False
+        self._landed_within = False
+
+    def begin(self) -> None:
+        """Ask leave to have the effect. Before it returns nothing may happen outside."""
+        name = self._name
+        if name.effect is EffectClass.TRANSACTIONAL:
+            self._heed(self._ledger.effects.look(name.run_id, name.step_id, DO, name.fence, name.token))
+        self._begun = True
+        if name.effect in _ROWED:
+            self._heed(self._open())
+
+    def land_within(self, connection: Any, result_text: str) -> None:
+        """Put the row into the action's own transaction."""
+        if self._name.effect is not EffectClass.TRANSACTIONAL:
+            raise EffectNotReported(
+                f"ctx.effect is for transactional actions, this one is {self._name.effect}",
+                hint='declare it with effect="transactional"',
+            )
+        self._heed(self._land(result_text, connection))
+        self._landed_within = True
+
+    def finish(self, result_text: str) -> str:
+        """The action has returned: say that its effect happened. Answers the result that stands."""
+        effect = self._name.effect
+        if effect is EffectClass.TRANSACTIONAL and not self._landed_within:
+            raise EffectNotReported(
+                "the action returned without calling ctx.effect in its transaction",
+                hint="call ctx.effect(connection, result) before the transaction commits",
+            )
+        if effect in _ROWED:
+            return self._landed(self._patiently(lambda: self._land(result_text)), result_text)
+        if effect is EffectClass.IDEMPOTENT:
+            return self._land_if_possible(result_text)
+        return result_text
+
+    def close(self, *, void: bool) -> Closing:
+        """End what this attempt may do, before the store is told that it ended. void: it raised NoEffect.
+
+        LedgerUnavailable: nothing is known, and the claim must be left as it is.
+        """
+        effect = self._name.effect
+        if not self._begun or effect is EffectClass.PURE:
+            return Closing(Fact.NONE)
+        try:
+            return self._patiently(lambda: close_row(self._ledger, self._name, void=void))  # type: ignore[no-any-return]
+        except LedgerUnavailable:
+            if effect is not EffectClass.IDEMPOTENT:
+                raise
+            return Closing(fact(effect, EffectState.NONE, void))
+
+    def _open(self) -> Opened | AlreadyOpen | AlreadyLanded | Closed:
+        name = self._name
+        try:
+            return self._ledger.effects.open(name.run_id, name.step_id, DO, name.fence, name.token, name.effect)
+        except LedgerUnavailable:
+            self._begun = False  # nothing was started, and a row we do not know of is found open by the next attempt
+            raise
+
+    def _land(self, result_text: str, connection: Any = None) -> Landed | AlreadyLanded | Closed:
+        name = self._name
+        return self._ledger.effects.land(
+            name.run_id, name.step_id, DO, name.fence, name.token, result_text, connection=connection
+        )
+
+    def _land_if_possible(self, result_text: str) -> str:
+        """An idempotent effect may be had again: it does not wait for the ledger."""
+        try:
+            return self._landed(self._land(result_text), result_text)
+        except LedgerUnavailable:
+            return result_text
+
+    def _landed(self, answer: Landed | AlreadyLanded | Closed, result_text: str) -> str:
+        match answer:
+            case AlreadyLanded():
+                return answer.result_text
+            case Closed():
+                logs.emit(events.EffectRefused(self._name.fence, answer.closed_to, late=True))
+                raise EffectClosed(answer.closed_to, late=self._name.effect in _ROWED)
+        logs.emit(events.EffectLanded(self._name.fence))
+        return result_text
+
+    def _heed(self, answer: Fresh | Opened | AlreadyOpen | Landed | AlreadyLanded | Closed) -> None:
+        match answer:
+            case AlreadyLanded():
+                logs.emit(events.IdempotencyHit("effect", self._name.fence))
+                raise AlreadyApplied(answer.result_text)
+            case AlreadyOpen():
+                raise EffectOpen(f"an attempt with fence {answer.since} may have had the effect of this step")
+            case Closed():
+                logs.emit(events.EffectRefused(self._name.fence, answer.closed_to))
+                raise EffectClosed(answer.closed_to, late=False)
+            case Opened():
+                logs.emit(events.EffectOpened(self._name.fence))
+
+
+def close_row(ledger: Ledger, name: EffectName, *, void: bool = False) -> Closing:
+    """Close the row to a fence and say what that proves about its claim."""
+    found = ledger.effects.close(name.run_id, name.step_id, DO, name.fence, void=void)
+    logs.emit(events.EffectClosed(name.fence, found.state.value))
+    return Closing(fact(name.effect, found.state, void), found.result_text or "")

@@ -1,0 +1,297 @@
+"""One delivery of one step's message, from the claim to what Celery is told.
+
+    claim -> (close what a dead claim left) -> bind -> begin -> act -> finish -> commit or conclude -> publish -> report
+
+Everything that decides is elsewhere: the guard's scripts decide who may try and what becomes of a try, the effect rows
+what has happened, `failures` what an exception asks for. What is interrupted here, at any line, is finished by a later
+delivery or a supervisor; docs/execution.md says by which.
+"""
+
+import time
+from dataclasses import dataclass
+from uuid import uuid4
+
+from orchestrator.errors import LedgerUnavailable, StoreUnavailable
+from orchestrator.store.guard import Claim, Verdict
+from orchestrator.store.replies import (
+    Again,
+    CloseFirst,
+    Committed,
+    Completed,
+    Exhausted,
+    Failed,
+    Fenced,
+    Granted,
+    InDoubt,
+    InputsTooLarge,
+    NotDue,
+    Publish,
+    RetryAt,
+    Stop,
+    TooOften,
+)
+from orchestrator.telemetry import events, logs
+from schemas.ids import step_task_id
+from schemas.messages import Receipt, ReceiptStatus, StepMessage
+from schemas.states import EffectClass
+from workers import failures, givenup
+from workers.attempt import Attempt
+from workers.binding import bind
+from workers.effects import EffectName, close_row
+from workers.identity import worker_id
+from workers.outcomes import AlreadyApplied, LeaseLost, Snooze
+from workers.reports import Done, GivenUp, Later, Nothing, Report, word
+from workers.services import Services
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The action is done, now or by an earlier attempt. text: its result."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The attempt ended without a result."""
+
+    error: BaseException
+
+
+Ending = Finished | Unfinished
+
+
+def run_step(message: StepMessage, services: Services) -> Report:
+    """Try the step, if it is due. StoreMoved and StoreAmnesia are raised: nothing may go on against such a server."""
+    with logs.identity(
+        run_id=message.run_id,
+        job_id=step_task_id(message.run_id, message.step_id),
+        step_id=message.step_id,
+        worker_id=worker_id(),
+        lock_key=services.store.keys.lock(message.ref, message.step_id),
+    ):
+        try:
+            return _deliver(message, services)
+        except StoreUnavailable as away:
+            return Nothing(away.kind)
+
+
+def _deliver(message: StepMessage, services: Services) -> Report:
+    claim_id, granted_at = uuid4().hex, time.monotonic()
+    claim = _claim(message, services, claim_id)
+    if isinstance(claim, Granted):
+        return _attempt(Attempt(message, claim, claim_id, granted_at, services))
+    return _not_granted(message, services, claim)
+
+
+# ---- the claim
+
+
+def _claim(message: StepMessage, services: Services, claim_id: str) -> Claim:
+    """Ask for an attempt; what a dead claim left behind is closed first, and asked for once more."""
+    claim = _ask(message, services, claim_id)
+    if isinstance(claim, CloseFirst) and _close_dead(message, services, claim):
+        return _ask(message, services, claim_id)
+    return claim
+
+
+def _ask(message: StepMessage, services: Services, claim_id: str) -> Claim:
+    return services.store.guard.claim_step(
+        message.ref, message.step_id, generation=message.generation, claim_id=claim_id, worker=worker_id()
+    )
+
+
+def _close_dead(message: StepMessage, services: Services, dead: CloseFirst) -> bool:
+    """End the claim of a child that is proven dead by what its effect row says. False: the ledger is away."""
+    name = EffectName(message.run_id, message.step_id, dead.fence, dead.token, EffectClass(dead.effect))
+    try:
+        closing = close_row(services.ledger, name)
+    except LedgerUnavailable:
+        return False
+    guard = services.store.guard
+    verdict = guard.expire_lease(message.ref, message.step_id, dead.fence, closing.fact, closing.result_text)
+    logs.emit(events.ClaimEnded("redelivery", dead.fence, type(verdict).__name__))
+    givenup.after_lost_worker(message, services, name.effect, verdict)
+    services.publisher.publish(_others(getattr(verdict, "publish", ()), message))
+    return True
+
+
+def _others(wave: Publish, message: StepMessage) -> Publish:
+    """All but this very message, which is in hand."""
+    return tuple(member for member in wave if member.step_id != message.step_id)
+
+
+def _not_granted(message: StepMessage, services: Services, claim: Claim) -> Report:
+    match claim:
+        case Completed(fence):
+            logs.emit(events.IdempotencyHit("commit", fence))
+            return Done(Receipt(step_id=message.step_id, status=ReceiptStatus.CACHED, fence=fence))
+        case Exhausted():
+            givenup.exhausted(message, services, claim.attempts)
+            services.publisher.publish(claim.publish)
+            return GivenUp("no attempts left")
+        case InputsTooLarge():
+            services.publisher.publish(claim.publish)
+            return GivenUp("the results it refers to are too large")
+    status = claim.status if isinstance(claim, Stop | NotDue) else None
+    logs.emit(events.ClaimRefused(word(claim), status))
+    return Nothing(word(claim))
+
+
+# ---- the attempt
+
+
+def _attempt(attempt: Attempt) -> Report:
+    _bind_identity(attempt)
+    started, granted = time.monotonic(), attempt.granted
+    logs.emit(events.JobStart(attempt.action, granted.effect, granted.attempt, granted.fence))
+    with attempt.lease:
+        ending = _act(attempt)
+        verdict = _conclude(attempt, ending)
+    duration_ms = int((time.monotonic() - started) * 1000)
+    logs.emit(events.JobEnd(attempt.action, word(verdict), granted.attempt, duration_ms))
+    return _report(attempt, ending, verdict)
+
+
+def _bind_identity(attempt: Attempt) -> None:
+    granted = attempt.granted
+    logs.bind(
+        request_id=granted.request_id,
+        session_id=granted.session_id,
+        idempotency_key=attempt.identity.idempotency_key,
+        policy_hash=granted.policy_hash,
+        state_version=granted.version,
+    )
+
+
+def _act(attempt: Attempt) -> Ending:
+    try:
+        return Finished(_perform(attempt))
+    except AlreadyApplied as before:
+        return Finished(before.result_text)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (an action may raise anything; it is judged, not lost)
+        return Unfinished(error)
+    finally:
+        attempt.lease.action_returned()
+
+
+def _perform(attempt: Attempt) -> str:
+    action, granted = attempt.find_action(), attempt.granted
+    params = bind(action.spec, attempt.step["params"], granted.inputs, index=granted.index)
+    attempt.effect.begin()
+    value = action(params, attempt.context())
+    if isinstance(value, Snooze):
+        raise value
+    return attempt.effect.finish(attempt.text_of(value))
+
+
+# ---- how it ends
+
+
+def _conclude(attempt: Attempt, ending: Ending) -> Verdict | None:
+    """Tell the store how the attempt ended. None: not ours to say, or impossible now; the lease will lapse."""
+    if isinstance(ending, Finished):
+        return _commit(attempt, ending.text)
+    if isinstance(ending.error, LeaseLost):
+        givenup.late_effect(attempt, ending.error)
+        return None
+    try:
+        return _end(attempt, ending.error)
+    except LedgerUnavailable:
+        return None
+
+
+def _commit(attempt: Attempt, text: str) -> Verdict:
+    message, fence = attempt.message, attempt.granted.fence
+    guard = attempt.services.store.guard
+    return attempt.lease.patiently(
+        lambda: guard.complete_step(message.ref, message.step_id, fence, attempt.claim_id, text)
+    )
+
+
+def _end(attempt: Attempt, error: BaseException) -> Verdict:
+    """Close the effect row, then give the attempt back or report that it failed."""
+    closing = attempt.effect.close(void=failures.had_no_effect(error))
+    guard, message, fence = attempt.services.store.guard, attempt.message, attempt.granted.fence
+    said = failures.error_text(error, attempt.granted.index)
+    back = failures.hand_back(error, attempt.services.settings)
+    if back is None:
+        again = failures.is_retryable(error)
+        return attempt.lease.patiently(
+            lambda: guard.fail_step(
+                message.ref,
+                message.step_id,
+                fence,
+                attempt.claim_id,
+                closing.fact,
+                said,
+                retryable=again,
+                result_text=closing.result_text,
+            )
+        )
+    return attempt.lease.patiently(
+        lambda: guard.hand_back(
+            message.ref,
+            message.step_id,
+            fence,
+            attempt.claim_id,
+            closing.fact,
+            back.reason,
+            int(back.delay_s * 1000),
+            back.times,
+            int(back.age_s * 1000),
+            said,
+            result_text=closing.result_text,
+        )
+    )
+
+
+# ---- what is said about it
+
+
+def _report(attempt: Attempt, ending: Ending, verdict: Verdict | None) -> Report:
+    error = ending.error if isinstance(ending, Unfinished) else None
+    _tell(attempt, verdict, error)
+    givenup.after_hand_back(attempt, verdict, error)
+    attempt.services.publisher.publish(getattr(verdict, "publish", ()))
+    return _for_celery(attempt, verdict, failures.message_of(error) if error else "")
+
+
+def _for_celery(attempt: Attempt, verdict: Verdict | None, error: str) -> Report:
+    match verdict:
+        case Committed():
+            step_id, fence = attempt.message.step_id, attempt.granted.fence
+            return Done(Receipt(step_id=step_id, status=ReceiptStatus.EXECUTED, fence=fence))
+        case RetryAt() | Again():
+            return Later(error)
+        case Failed() | InDoubt() | TooOften():
+            return GivenUp(error)
+    return Nothing(word(verdict))
+
+
+def _tell(attempt: Attempt, verdict: Verdict | None, error: BaseException | None) -> None:
+    """The fact that the log, and whoever counts, hears of."""
+    granted = attempt.granted
+    match verdict:
+        case Committed():
+            logs.bind(state_version=verdict.version)
+            freed = sum(member.kind == "step" for member in verdict.publish)
+            logs.emit(events.StepCommitted(granted.fence, freed, verdict.last))
+        case Fenced():
+            logs.emit(events.CommitFenced(granted.fence, verdict.current))
+        case _ if error is not None:
+            _tell_failure(attempt, verdict, error)
+
+
+def _tell_failure(attempt: Attempt, verdict: Verdict | None, error: BaseException) -> None:
+    kind, number, where = failures.kind_of(error), attempt.granted.attempt, events.where(error)
+    back = failures.hand_back(error, attempt.services.settings)
+    match verdict:
+        case RetryAt() if back is not None:
+            logs.emit(events.StepHandedBack(back.reason, verdict.at_ms))
+        case RetryAt():
+            logs.emit(events.StepRetry(kind, number, verdict.at_ms, where))
+        case InDoubt():
+            logs.emit(events.StepInDoubt(kind, number, where))
+        case Failed() | TooOften():
+            logs.emit(events.StepFailed(kind, number, where))

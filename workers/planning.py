@@ -1,0 +1,256 @@
+"""One delivery of one run's plan message: from the claim to the first steps on their way.
+
+    claim -> the plan the ledger has, or ask the planner -> the door -> ledger -> admit -> size the chord -> publish
+
+The ledger keeps the plan before the store hears of it, so a planner is asked once for a plan that was admitted,
+whatever dies in between. An answer the door refuses ends the run and is kept whole in a dead letter; a planner that
+raises or runs out of time is asked again, as often as its run allows.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from orchestrator.admission import Admission, PayloadDrift, readmit, validate_handoff
+from orchestrator.errors import LedgerUnavailable, StoreUnavailable
+from orchestrator.ledger import LedgerRun
+from orchestrator.store.guard import settle_message
+from orchestrator.store.replies import Admitted, Exhausted, Failed, PlanGranted, Rejected, RetryAt
+from orchestrator.telemetry import events, logs
+from schemas.canonical import canonical_text
+from schemas.dead_letter import DeadLetterKind
+from schemas.ids import plan_task_id
+from schemas.messages import PlanMessage
+from schemas.policy import Policy
+from schemas.run import Submission
+from workers import failures
+from workers.identity import worker_id
+from workers.lease import Lease, Renewal, Terms
+from workers.newplan import new_plan
+from workers.plan_context import PlanContext
+from workers.planners import Answer, call_planner, ready_plan
+from workers.reports import GivenUp, Later, Nothing, Report, word
+from workers.services import Letter, Services
+
+
+@dataclass(frozen=True)
+class Planning:
+    """One granted claim on a run's planning."""
+
+    message: PlanMessage
+    granted: PlanGranted
+    claim_id: str
+    run: LedgerRun
+    services: Services
+
+    @property
+    def policy(self) -> Policy:
+        return Policy.model_validate_json(self.granted.policy_text)
+
+    @property
+    def submission(self) -> Submission:
+        return Submission.model_validate_json(self.run.submission_text)
+
+    @property
+    def planner(self) -> str | None:
+        """Its name; None for a plan that came ready with the submission."""
+        return self.submission.planner
+
+    def context(self) -> PlanContext:
+        """What the planner is handed."""
+        submission = self.submission
+        return PlanContext(
+            run_id=self.message.run_id,
+            session_id=self.granted.session_id,
+            goal=submission.goal,
+            context_text=canonical_text(submission.context_value()),
+            context_hash=self.granted.context_hash,
+            policy=self.policy,
+        )
+
+
+class Refused(Exception):
+    """The door refused an answer; both are kept."""
+
+    def __init__(self, answer: Answer, drift: PayloadDrift) -> None:
+        super().__init__(str(drift))
+        self.answer = answer
+        self.drift = drift
+
+
+def plan_run(message: PlanMessage, services: Services) -> Report:
+    """Plan the run, if that is due. StoreMoved and StoreAmnesia are raised; LedgerUnavailable before anything began."""
+    with logs.identity(run_id=message.run_id, job_id=plan_task_id(message.run_id), worker_id=worker_id()):
+        try:
+            return _deliver(message, services)
+        except StoreUnavailable as away:
+            return Nothing(away.kind)
+
+
+def _deliver(message: PlanMessage, services: Services) -> Report:
+    run = services.ledger.run(message.run_id)
+    if run is None:
+        return Nothing("unknown_run")
+    claim_id, granted_at = uuid4().hex, time.monotonic()
+    claim = services.store.runs.claim_plan(message.ref, message.generation, claim_id, worker_id())
+    if isinstance(claim, PlanGranted):
+        return _plan(Planning(message, claim, claim_id, run, services), granted_at)
+    if isinstance(claim, Exhausted):
+        services.publisher.publish(claim.publish)
+        return GivenUp("the planner did not finish within its attempts")
+    logs.emit(events.ClaimRefused(word(claim), getattr(claim, "status", None)))
+    return Nothing(word(claim))
+
+
+def _plan(planning: Planning, granted_at: float) -> Report:
+    granted = planning.granted
+    logs.bind(
+        request_id=granted.request_id,
+        session_id=granted.session_id,
+        policy_hash=granted.policy_hash,
+        state_version=granted.version,
+    )
+    terms = Terms(granted.fence, granted.lease_ms, granted.limit_ms, granted.stop_grace_ms, granted_at)
+    with Lease(terms, _renewal(planning)) as lease:
+        try:
+            admission = _admission(planning, lease)
+        except Refused as refused:
+            return _reject(planning, lease, refused)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (a planner may raise anything; it is judged, not lost)
+            return _fail(planning, lease, error)
+        return _admit(planning, lease, admission)
+
+
+def _renewal(planning: Planning) -> Callable[[], Renewal]:
+    guard, message = planning.services.store.guard, planning.message
+    return lambda: guard.renew_lease(message.ref, None, planning.granted.fence, planning.claim_id)
+
+
+# ---- the plan
+
+
+def _admission(planning: Planning, lease: Lease) -> Admission:
+    """The plan that stands in the ledger for this generation, put there now if there was none."""
+    ledger, message = planning.services.ledger, planning.message
+    stored = lease.patiently(lambda: ledger.plan(message.run_id, message.generation))
+    if stored is not None:
+        return _readmit(planning, stored.plan_text)
+    made = _ask(planning, lease)
+    keep = (message.run_id, message.generation, made.plan_hash, made.plan_text, planning.planner)
+    stands = lease.patiently(lambda: ledger.store_plan(*keep))
+    return made if stands.plan_hash == made.plan_hash else _readmit(planning, stands.plan_text)
+
+
+def _ask(planning: Planning, lease: Lease) -> Admission:
+    try:
+        answer = _answer(planning)
+    finally:
+        lease.action_returned()
+    try:
+        admission = validate_handoff(
+            answer.raw,
+            catalogue=planning.services.registry.catalogue(),
+            policy=planning.policy,
+            context_hash=planning.granted.context_hash,
+            finish_reason=answer.finish_reason,
+        )
+    except PayloadDrift as drift:
+        raise Refused(answer, drift) from None
+    logs.emit(events.PlanAdmitted(admission.plan_id, len(admission.steps), admission.extracted))
+    return admission
+
+
+def _answer(planning: Planning) -> Answer:
+    """The planner's answer, or the plan that came ready: both are texts nobody has judged yet."""
+    submission, name = planning.submission, planning.planner
+    if name is None:
+        return ready_plan(submission.plan or "")
+    logs.emit(events.PlannerCalled(name, planning.granted.attempt))
+    started = time.monotonic()
+    answer = call_planner(planning.services.registry.find_planner(name), planning.context())
+    duration_ms = int((time.monotonic() - started) * 1000)
+    logs.emit(events.PlannerAnswered(name, duration_ms, len(answer.raw.encode(errors="surrogatepass"))))
+    return answer
+
+
+def _readmit(planning: Planning, plan_text: str) -> Admission:
+    """A stored plan, judged by what this worker knows today."""
+    try:
+        return readmit(
+            plan_text,
+            catalogue=planning.services.registry.catalogue(),
+            policy=planning.policy,
+            context_hash=planning.granted.context_hash,
+        )
+    except PayloadDrift as drift:
+        raise Refused(Answer(plan_text), drift) from None
+
+
+# ---- how it ends
+
+
+def _admit(planning: Planning, lease: Lease, admission: Admission) -> Report:
+    services, message, granted = planning.services, planning.message, planning.granted
+    steps = new_plan(admission, planning.policy, services.settings)
+    admit = services.store.runs.admit_plan
+    reply = lease.patiently(lambda: admit(message.ref, granted.fence, planning.claim_id, steps))
+    if isinstance(reply, Admitted):
+        services.publisher.open_chord(message.ref, message.generation, reply.total)
+        services.publisher.publish(reply.publish)
+    return Nothing(word(reply))
+
+
+def _reject(planning: Planning, lease: Lease, refused: Refused) -> Report:
+    """The letter first: a run that ends as dead_lettered has one."""
+    services, message = planning.services, planning.message
+    letter = _letter(planning, refused)
+    try:
+        letter_id = lease.patiently(lambda: services.write_letter(letter))
+    except LedgerUnavailable as away:
+        return Nothing(away.kind)
+    drift = refused.drift
+    logs.emit(events.PlanRejected(len(drift.issues), tuple(issue.path for issue in drift.issues), letter_id))
+    reject, fence = services.store.runs.reject_plan, planning.granted.fence
+    reply = lease.patiently(lambda: reject(message.ref, fence, planning.claim_id, drift.kind))
+    if isinstance(reply, Rejected):
+        services.publisher.publish((settle_message(message.ref, message.generation),))
+        return GivenUp(failures.message_of(drift))
+    return Nothing(word(reply))
+
+
+def _letter(planning: Planning, refused: Refused) -> Letter:
+    message = planning.message
+    content = {
+        "planner": planning.planner,
+        "context_hash": planning.granted.context_hash,
+        "policy_hash": planning.granted.policy_hash,
+        "attempts": [
+            {
+                "raw": refused.answer.raw,
+                "errors": refused.drift.errors(),
+                "prompt": None,
+                "model": None,
+                "tokens": None,
+                "finish_reason": refused.answer.finish_reason,
+            }
+        ],
+    }
+    dedup_key = f"plan:{message.run_id}:{message.generation}"
+    return Letter(DeadLetterKind.PLAN, message.ref, None, str(refused.drift), content, dedup_key)
+
+
+def _fail(planning: Planning, lease: Lease, error: BaseException) -> Report:
+    """The planner raised, was unknown or could not be asked: again later, or the run has failed."""
+    services, message = planning.services, planning.message
+    fail, fence, said = services.store.runs.fail_plan, planning.granted.fence, failures.error_text(error, 0)
+    again = failures.is_retryable(error)
+    reply = lease.patiently(lambda: fail(message.ref, fence, planning.claim_id, said, again))
+    planner = planning.planner or "ready plan"
+    logs.emit(events.PlannerFailed(planner, failures.kind_of(error), isinstance(reply, RetryAt), events.where(error)))
+    if isinstance(reply, RetryAt):
+        return Later(failures.message_of(error))
+    if isinstance(reply, Failed):
+        services.publisher.publish(reply.publish)
+        return GivenUp(failures.message_of(error))
+    return Nothing(word(reply))

@@ -1,0 +1,109 @@
+"""What a worker's main process does for a plan or step whose child is gone: end its claim, tell the chord nothing.
+
+The message goes back to its queue, and the copy finds a claim that is proven dead, not one that it must wait for. A
+failed part would spoil the chord for good, though the step may well succeed at its next attempt; so what this process
+says of a task carries no chord. This code runs in the worker's event loop: it is quick, and raises nothing.
+"""
+
+import os
+import signal
+import time
+from functools import cached_property
+from typing import Any, Final
+
+from celery.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery.worker.request import Request
+
+from orchestrator.app import PerProcess, reference_epoch
+from orchestrator.errors import MandorError
+from orchestrator.settings import settings
+from orchestrator.store import Store, open_store
+from orchestrator.store.replies import Ended
+from orchestrator.telemetry import events, logs
+from schemas.ids import RunRef
+from workers.identity import child_id
+
+_PATIENCE_S: Final = 1.0  # for one call to the store: the event loop stands still meanwhile
+_DEATH_S: Final = 1.0  # for a killed child to be gone
+_POLL_S: Final = 0.005
+# a child that ended in one of these can do nothing more
+_GONE: Final = (WorkerLostError, Terminated, TimeLimitExceeded, SystemExit, KeyboardInterrupt)
+
+
+def _impatient_store() -> Store:
+    quick = settings().model_copy(update={"store_timeout_s": _PATIENCE_S})
+    return open_store(quick, reference_epoch())
+
+
+_store: Final = PerProcess(_impatient_store)
+
+
+class ClaimRequest(Request):
+    """The request of a task that holds a claim in the store while it runs."""
+
+    _child: str | None = None
+
+    @cached_property
+    def _context(self) -> Any:
+        context = super()._context
+        context.chord = None
+        return context
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        """A child has taken the task: remember who it is while that can be seen."""
+        self._child = child_id(pid)
+        super().on_accepted(pid, time_accepted)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """Hard limit: the child is killed, its claim ended, before the message goes back."""
+        if not soft:
+            self._end_claim()
+        super().on_timeout(soft, timeout)
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        """A failed task, or a lost child."""
+        if isinstance(getattr(exc_info.exception, "exc", exc_info.exception), _GONE):
+            self._end_claim()
+        return super().on_failure(exc_info, send_failed_event, return_ok)
+
+    def _end_claim(self) -> None:
+        child, self._child = self._child, None
+        if child is None or not _is_dead(self.worker_pid, child):
+            return
+        fields = self.kwargs
+        try:
+            ref, step_id = RunRef(fields["run_id"], fields["session"]), fields.get("step_id")
+            with logs.identity(run_id=ref.run_id, job_id=self.id, step_id=step_id, worker_id=child):
+                _tell(ref, step_id, child)
+        except (MandorError, LookupError, ValueError, TypeError) as error:
+            # the lease lapses by itself, only later
+            logs.logger("mandor").warning("claim.not_ended", job_id=self.id, kind=type(error).__name__)
+
+
+def _tell(ref: RunRef, step_id: str | None, child: str) -> None:
+    reply = _store().guard.end_claim(ref, step_id, child)
+    if isinstance(reply, Ended):
+        logs.emit(events.ClaimEnded("parent", reply.fence))
+
+
+def _is_dead(pid: int, child: str) -> bool:
+    """See to it that the child runs no more. False if that cannot be proven now."""
+    if child_id(pid) != child:
+        return True  # reaped; whoever has the pid now is another process
+    try:
+        return _kill(pid)
+    except (ChildProcessError, ProcessLookupError):
+        return True
+    except (OSError, AttributeError):  # AttributeError: no waitid on this system
+        return False
+
+
+def _kill(pid: int) -> bool:
+    """Kill our child and wait, a moment, until it has ended. It stays to be reaped by the pool."""
+    give_up = time.monotonic() + _DEATH_S
+    os.kill(pid, signal.SIGKILL)
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(_POLL_S)
+    return True

@@ -1,0 +1,152 @@
+"""Celery's shells around the data plane: how a delivery's outcome is told to Celery.
+
+Done      the receipt, which is the step's part of the chord
+Nothing   Ignore: acknowledged, no part
+Later     Retry, without publishing anything: no part, and Flower shows a retry
+GivenUp   StepFailed, with the chord taken out of the request first: a failed part would spoil it for good
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from celery import Task, signals
+from celery.exceptions import Ignore, Reject, Retry
+
+from orchestrator import dead_letters, dispatch, names
+from orchestrator.app import PerProcess, app, ledger, refuse, store
+from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved
+from orchestrator.settings import settings
+from orchestrator.store.replies import Publish
+from orchestrator.tasks import stop_worker
+from schemas.ids import RunRef
+from schemas.messages import PlanMessage, StepMessage
+from workers import execution, planning, stopping
+from workers.loading import load_actions
+from workers.registry import registry
+from workers.reports import Done, GivenUp, Later, Nothing, Report
+from workers.services import Letter, Services
+from workers.workspace import Workspaces
+
+
+class StepFailed(MandorError):
+    """A step has failed for good, or is in doubt; its run ends."""
+
+    kind = "step_failed"
+
+
+class PlanFailed(MandorError):
+    """No plan was made or admitted; the run has ended."""
+
+    kind = "plan_failed"
+
+
+class ClaimTask(Task):
+    """A task that holds a claim while it runs. One killed at its time limit comes back, as one whose child died."""
+
+    Request = "workers.request:ClaimRequest"
+    acks_late = True
+    reject_on_worker_lost = True
+    acks_on_timeout = False
+    ignore_result = True
+    typing = False
+
+
+@app.task(name=names.PLAN, bind=True, base=ClaimTask, throws=(PlanFailed,))
+def plan(self: Any, /, **fields: Any) -> None:
+    """Make a run's plan, have it admitted, and send its first steps."""
+    message = PlanMessage.model_validate(fields)
+    _tell(self, PlanFailed, lambda: planning.plan_run(message, services()))
+
+
+@app.task(name=names.STEP, bind=True, base=ClaimTask, throws=(StepFailed,))
+def step(self: Any, /, **fields: Any) -> Any:
+    """Run one step, if it is due."""
+    message = StepMessage.model_validate(fields)
+    return _tell(self, StepFailed, lambda: execution.run_step(message, services()))
+
+
+def _tell(task: Any, failed: type[MandorError], deliver: Callable[[], Report]) -> dict[str, Any] | None:
+    """Deliver, and end the task as the report says."""
+    if stopping.announced():
+        raise Reject("this worker is shutting down", requeue=True)
+    try:
+        report = deliver()
+    except (StoreMoved, StoreAmnesia) as error:
+        stop_worker(error)
+        raise Reject(error.kind, requeue=True) from None
+    except LedgerUnavailable as away:
+        raise Ignore(away.kind) from None
+    if isinstance(report, Done):
+        return report.receipt.model_dump(mode="json")
+    raise _other_end(task, failed, report)
+
+
+def _other_end(task: Any, failed: type[MandorError], report: Nothing | Later | GivenUp) -> Exception:
+    if isinstance(report, Nothing):
+        return Ignore(report.why)  # type: ignore[no-any-return]
+    if isinstance(report, Later):
+        return Retry(report.error)  # type: ignore[no-any-return]
+    task.request.chord = None
+    return failed(report.error)
+
+
+# ---- what a process works with
+
+
+class Broker:
+    """The way out, through our Celery app."""
+
+    def publish(self, wave: Publish) -> None:
+        """Send what the store asked for; what cannot be sent stays due."""
+        dispatch.publish(app, wave)
+
+    def open_chord(self, ref: RunRef, generation: int, size: int) -> None:
+        """Size the run's chord."""
+        dispatch.open_chord(app, ref, generation, size)
+
+
+def _write_letter(letter: Letter) -> str:
+    return dead_letters.write(
+        app,
+        ledger(),
+        letter.kind,
+        letter.reason,
+        letter.dedup_key,
+        letter.content,
+        letter.ref,
+        letter.step_id,
+    )
+
+
+def _open_services() -> Services:
+    given = settings()
+    load_actions(given)
+    return Services(given, store(), ledger(), registry, Workspaces(given.home), Broker(), _write_letter)
+
+
+services: Final = PerProcess(_open_services)
+
+
+# ---- the worker's own life
+
+
+@signals.worker_init.connect(weak=False)
+def _load_before_forking(**_: Any) -> None:
+    """A declaration that cannot work refuses the start, not the first step that needs it."""
+    try:
+        load_actions(settings())
+    except MandorError as error:
+        refuse(error)
+
+
+@signals.worker_init.connect(weak=False)
+def _announce_soft_stop(sender: Any, **_: Any) -> None:
+    """Celery sleeps through a soft stop without a word to its children; say it before that."""
+    stopping.take_back()
+    wait = sender.wait_for_soft_shutdown
+
+    def announce_and_wait() -> None:
+        stopping.announce()
+        wait()
+
+    sender.wait_for_soft_shutdown = announce_and_wait
