@@ -10,21 +10,21 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """In `state`, when `event` comes and `guard` holds, the next state is `next` and the answer is `reply`.
+    """In `state`, when `event` comes and `guard` holds, the state becomes `after` and the answer is `reply`.
 
-    guard "" : always. next None: nothing moves. script: the file in orchestrator/store/lua that applies the rule.
+    guard "" : always. after None: nothing moves. script: the file in orchestrator/store/lua that applies the rule.
     """
 
     state: str
     event: str
     guard: str
-    next: str | None
+    after: str | None
     reply: str
     script: str
 
 
-def _step(state: str, event: str, guard: str, next: str | None, reply: str, script: str | None = None) -> Rule:
-    return Rule(state, event, guard, next, reply, script or event)
+def _step(state: str, event: str, guard: str, after: str | None, reply: str, script: str | None = None) -> Rule:
+    return Rule(state, event, guard, after, reply, script or event)
 
 
 def _nothing(states: tuple[str, ...], event: str, reply: str) -> tuple[Rule, ...]:
@@ -45,8 +45,6 @@ _CONCLUDED: Final = (
 
 STEP_RULES: Final[tuple[Rule, ...]] = (
     # claim_step: the run is healthy
-    _step("ready", "claim_step", "room", "running", "granted"),
-    _step("ready", "claim_step", "no room", None, "not_due"),
     _step("dispatched", "claim_step", "", "running", "granted"),
     _step("running", "claim_step", "", None, "busy"),
     _step("running", "claim_step", "dead, pure", "running", "granted"),
@@ -54,8 +52,8 @@ STEP_RULES: Final[tuple[Rule, ...]] = (
     _step("running", "claim_step", "dead, pure, no attempts left", "failed", "exhausted"),
     _step("dispatched", "claim_step", "inputs too large", "failed", "inputs_too_large"),
     _step("completed", "claim_step", "", None, "completed"),
-    _step("pending", "claim_step", "", None, "not_due"),
-    _step("backoff", "claim_step", "", None, "not_due"),
+    # ready: it waits for room, whoever has it next is told
+    *_nothing(("pending", "ready", "backoff"), "claim_step", "not_due"),
     # a step that failed, is in doubt or skipped has ended its run
     *_nothing(("failed", "in_doubt", "skipped"), "claim_step", "stop"),
     # renewal moves nothing
@@ -150,13 +148,12 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
 # moves that are steps of one call on the way to what the rules name
 _STEP_WAYS: Final = (
     "pending>ready", "ready>dispatched", "backoff>ready", "running>ready",
-    "ready>failed", "pending>in_doubt", "ready>running",
 )  # fmt: skip
 _RUN_WAYS: Final = ("running>failing",)
 
 
 def _moves(rules: tuple[Rule, ...], ways: tuple[str, ...]) -> frozenset[str]:
-    return frozenset({f"{rule.state}>{rule.next}" for rule in rules if rule.next} | set(ways))
+    return frozenset({f"{rule.state}>{rule.after}" for rule in rules if rule.after} | set(ways))
 
 
 STEP_MOVES: Final = _moves(STEP_RULES, _STEP_WAYS)

@@ -1,6 +1,6 @@
 """The state of runs in Redis or Valkey: the only package that speaks to it.
 
-connection -> scripts (loader, the Lua files) -> guard (claims) · runs (other writes) · views (reads) · admin (identity)
+connection -> scripts (the Lua files' loader) -> guard (claims), runs (other writes), views (reads), admin (identity)
 """
 
 from orchestrator.settings import Settings

@@ -21,6 +21,8 @@ class ShardFacts:
 
 
 class Admin:
+    """The identity of shards, and what the server tells about itself."""
+
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 

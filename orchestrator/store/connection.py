@@ -12,31 +12,31 @@ from typing import Any
 
 from redis import ConnectionPool
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection
 from redis.exceptions import (
     BusyLoadingError,
-    ConnectionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
-    TimeoutError,
 )
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import TimeoutError as TimedOut
 from redis.retry import Retry
 
 NoScript = NoScriptError
 # the server answered that it will not do it: tried again by nobody
 Refused = ResponseError
 # the server is away, starting, full or demoted: the call may be tried again
-LOST = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OutOfMemoryError, OSError)
-BROKEN = (ConnectionError, TimeoutError, OSError)
+LOST = (ConnectionLost, TimedOut, BusyLoadingError, ReadOnlyError, OutOfMemoryError, OSError)
+# a new connection may find a better server: another one behind the same name, after a failover
+BROKEN = (ConnectionLost, TimedOut, ReadOnlyError, OSError)
 
 
 class Link:
     """One connection, and the name its server gave itself at its start (`run_id` of INFO): a restart is another."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
+    def __init__(self, connection: Any) -> None:
         self._connection = connection
         connection.connect()
         self.server = _server_name(self.command("INFO", "server"))

@@ -45,6 +45,8 @@ Verdict = RetryAt | Again | Committed | Failed | Skipped | InDoubt | TooOften | 
 
 
 class Guard:
+    """Claims of steps: asked for, renewed, ended."""
+
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
@@ -142,6 +144,7 @@ class Guard:
 
 
 def settle_message(ref: RunRef, generation: int) -> Dispatch:
+    """The message that has the run looked at and closed."""
     return Dispatch("settle", ref, generation)
 
 
@@ -183,25 +186,25 @@ def _granted(reply: Reply) -> Granted:
 
 _CLAIMS: dict[str, Callable[[Reply], Claim]] = {
     "granted": _granted,
-    "busy": lambda reply: Busy(),
+    "busy": lambda _reply: Busy(),
     "completed": lambda reply: Completed(reply["fence"]),
     "stop": lambda reply: Stop(reply["status"]),
     "not_due": lambda reply: NotDue(reply["status"]),
     "close_first": lambda reply: CloseFirst(reply["fence"], reply["effect"], reply["token"]),
     "other_generation": lambda reply: OtherGeneration(reply["generation"]),
-    "unknown": lambda reply: UnknownRun(),
+    "unknown": lambda _reply: UnknownRun(),
 }
 
 _VERDICTS: dict[str, Callable[[Reply, Publish], Verdict]] = {
     "committed": lambda reply, publish: Committed(publish, bool(reply["settle"]), reply["version"]),
     "retry_at": lambda reply, publish: RetryAt(reply["at_ms"], publish),
-    "again": lambda reply, publish: Again(publish),
-    "failed": lambda reply, publish: Failed(publish),
-    "skipped": lambda reply, publish: Skipped(publish),
-    "in_doubt": lambda reply, publish: InDoubt(publish),
-    "too_often": lambda reply, publish: TooOften(publish),
-    "fenced": lambda reply, publish: Fenced(reply["current"]),
-    "unknown": lambda reply, publish: UnknownRun(),
+    "again": lambda _reply, publish: Again(publish),
+    "failed": lambda _reply, publish: Failed(publish),
+    "skipped": lambda _reply, publish: Skipped(publish),
+    "in_doubt": lambda _reply, publish: InDoubt(publish),
+    "too_often": lambda _reply, publish: TooOften(publish),
+    "fenced": lambda reply, _publish: Fenced(reply["current"]),
+    "unknown": lambda _reply, _publish: UnknownRun(),
 }
 
 

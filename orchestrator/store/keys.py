@@ -2,18 +2,22 @@
 
 All keys of a run lie in the hash slot of its shard: `{namespace:shard}:…`, shard = crc32(run_id) mod N.
 
-| key                                   | type   | holds                                                   | lifetime             |
-|---------------------------------------|--------|---------------------------------------------------------|----------------------|
-| state:<session>:run:<run_id>          | hash   | status, version, fence, policy, counters, deadline …    | run + finished_ttl   |
-| …:plan                                | hash   | step id -> canonical step                               | run + finished_ttl   |
-| …:steps                               | hash   | step id -> record: status, attempt, fence, lease …      | run + finished_ttl   |
-| …:dependants                          | hash   | step id -> ids that wait for it                         | run + finished_ttl   |
-| …:ready                               | list   | steps that wait for room                                | run + finished_ttl   |
-| …:results, …:errors                   | hash   | step id -> JSON text                                    | run + finished_ttl   |
-| …:events                              | stream | one entry a transition                                  | run + finished_ttl   |
-| lock:run:<run_id>:step:<step_id>      | string | fence, worker, claim: for the operator's eye            | lease                |
-| due:<duty>                            | zset   | what must be looked at, and when                        | permanent, drains    |
-| pass, claimed, epoch, server          |        | last passes; newest claimed message a queue; identity   | permanent            |
+| key                              | type   | holds                                            |
+|----------------------------------|--------|--------------------------------------------------|
+| state:<session>:run:<run_id>     | hash   | status, version, fence, policy, counters, times  |
+| …:plan                           | hash   | step id -> canonical step                        |
+| …:steps                          | hash   | step id -> record: status, attempt, fence, lease |
+| …:dependants                     | hash   | step id -> ids that wait for it                  |
+| …:ready                          | list   | steps that wait for room                         |
+| …:results, …:errors              | hash   | step id -> JSON text                             |
+| …:events                         | stream | one entry a transition                           |
+| lock:run:<run_id>:step:<step_id> | string | fence, worker, claim: for the operator's eye     |
+| due:<duty>                       | zset   | what must be looked at, and when                 |
+| pass, claimed                    | hash   | last passes; newest claimed message a queue      |
+| epoch, server                    | string | what the shard belongs to                        |
+
+A run's keys live until its deadline and `finished_ttl_s` beyond, then `finished_ttl_s` from its end; a lock as long as
+its lease. The keys of a shard stay.
 
 `<session>` is 16 hex characters of the session's SHA-256, or `-`.
 """

@@ -72,6 +72,8 @@ class NewStep:
 
 @dataclass(frozen=True, slots=True)
 class NewPlan:
+    """An admitted plan. inputs_bytes: cap on the sum of the results that one step names."""
+
     plan_id: str
     plan_hash: str
     max_parallel: int
@@ -84,12 +86,16 @@ class NewPlan:
 
 @dataclass(frozen=True, slots=True)
 class Created:
+    """The run is new. publish: the plan message."""
+
     version: int
     publish: Publish
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
+    """The run was accepted before, with the same submission."""
+
     status: str
 
 
@@ -100,6 +106,8 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class PlanGranted:
+    """The right to plan. limit_ms: how long one call of the planner may take."""
+
     fence: int
     attempt: int
     lease_ms: int
@@ -147,6 +155,8 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
+    """The step was committed before, under this fence."""
+
     fence: int
 
 
@@ -159,11 +169,15 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class NotDue:
+    """What was asked for is not the next move from this status."""
+
     status: str
 
 
 @dataclass(frozen=True, slots=True)
 class OtherGeneration:
+    """The run has been started over since the message was sent."""
+
     generation: int
 
 
@@ -200,6 +214,8 @@ class InputsTooLarge:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
+    """The lease runs until then."""
+
     lease_end: int
 
 
@@ -217,6 +233,8 @@ class StopNow:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
+    """The step is completed. last: nothing of the run moves any more without `settle`."""
+
     publish: Publish
     last: bool
     version: int
@@ -239,11 +257,15 @@ class RetryAt:
 
 @dataclass(frozen=True, slots=True)
 class Again:
+    """The step is dispatched once more."""
+
     publish: Publish
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
+    """The step has failed for good; its run is ending."""
+
     publish: Publish
 
 
@@ -256,6 +278,8 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
+    """Its effect may have happened; its run is ending."""
+
     publish: Publish
 
 
@@ -268,6 +292,8 @@ class TooOften:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
+    """The claim of that fence counts as lapsed, the death of its holder as proven."""
+
     fence: int
 
 
@@ -278,11 +304,15 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class NotLapsed:
+    """The holder has renewed meanwhile."""
+
     lease_end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
+    """The plan is stored; the run is running."""
+
     publish: Publish
     total: int
 
@@ -299,6 +329,8 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
+    """The run is closed. ended_at is the same however often it is asked."""
+
     status: str
     reason: str
     version: int
@@ -308,26 +340,34 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
+    """Something of the run still moves."""
+
     status: str
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    pass
+    """The run has left `due`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
+    """The run stops; publish holds `settle` if nothing of it is running."""
+
     publish: Publish
 
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
+    """The run was over, or all of its steps were completed."""
+
     status: str
 
 
 @dataclass(frozen=True, slots=True)
 class Republish:
+    """The message is taken for lost."""
+
     publish: Publish
     checks: int
 

@@ -1,5 +1,6 @@
 """All other writes: accepting, planning, ending and sweeping runs. Each call is one script, one round trip."""
 
+from collections.abc import Callable
 from typing import Any
 
 from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
@@ -46,6 +47,8 @@ TAKEN_MS = 10_000
 
 
 class Runs:
+    """Runs: accepted, planned, ended, swept."""
+
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
@@ -80,22 +83,9 @@ class Runs:
     def claim_plan(self, ref: RunRef, generation: int, claim_id: str, worker: str) -> PlanClaim:
         """The lease for planning; takes over a lease that has lapsed. Exhausted: the run has failed."""
         reply = self._call("claim_plan", ref, generation=generation, claim_id=claim_id, worker=worker)
-        match reply.word:
-            case "granted":
-                return _plan_granted(reply)
-            case "busy":
-                return Busy()
-            case "stored":
-                return Stored()
-            case "stop":
-                return Stop(reply["status"])
-            case "not_due":
-                return NotDue(reply["status"])
-            case "exhausted":
-                return Exhausted(reply["attempts"], publish_list(reply, ref))
-            case "other_generation":
-                return OtherGeneration(reply["generation"])
-        return UnknownRun()
+        if reply.word == "exhausted":
+            return Exhausted(reply["attempts"], publish_list(reply, ref))
+        return _PLAN_CLAIMS[reply.word](reply)
 
     def admit_plan(self, ref: RunRef, fence: int, claim_id: str, plan: NewPlan) -> Admitted | Fenced | UnknownRun:
         """Store an accepted plan's steps, all at once, and free those that need nothing."""
@@ -229,8 +219,15 @@ def _step_message(ref: RunRef, step_id: str, reply: Reply) -> Dispatch:
     return Dispatch("step", ref, reply["generation"], step_id, reply["index"], reply["queue"], reply["limit_ms"])
 
 
-def _plan_granted(reply: Reply) -> PlanGranted:
-    return PlanGranted(**granted_fields(reply))
+_PLAN_CLAIMS: dict[str, Callable[[Reply], PlanClaim]] = {
+    "granted": lambda reply: PlanGranted(**granted_fields(reply)),
+    "busy": lambda _reply: Busy(),
+    "stored": lambda _reply: Stored(),
+    "stop": lambda reply: Stop(reply["status"]),
+    "not_due": lambda reply: NotDue(reply["status"]),
+    "other_generation": lambda reply: OtherGeneration(reply["generation"]),
+    "unknown": lambda _reply: UnknownRun(),
+}
 
 
 def _fenced(reply: Reply) -> Fenced | UnknownRun:

@@ -31,6 +31,8 @@ PAUSES = (0.05, 0.2, 0.5)
 
 @dataclass(frozen=True, slots=True)
 class Script:
+    """One file with its contract bound. text: what the server gets; sha: its name there."""
+
     name: str
     keys: tuple[str, ...]
     args: tuple[str, ...]
@@ -84,7 +86,12 @@ def parse(name: str, source: str, libs: Mapping[str, str]) -> Script:
     replies = {line.split()[0]: tuple(line.split()[1:]) for line in contract["reply"]}
     used = ("base", "run", "steps") if "run" in groups else ("base",)
     text = "\n".join([_prelude(keys, args), *(libs[lib] for lib in used), source])
-    return Script(name, keys, args, rest, replies, text, hashlib.sha1(text.encode()).hexdigest())
+    return Script(name, keys, args, rest, replies, text, _name_of(text))
+
+
+def _name_of(text: str) -> str:
+    """The server's own name for a script."""
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 @cache
@@ -169,6 +176,8 @@ class Scripts:
         try:
             with self.links.link() as link:
                 return once(link)
+        except LOST:
+            raise
         except Refused as refused:
             raise StoreRefused(f"the store refused: {refused}") from None
 

@@ -74,6 +74,8 @@ class Event:
 
 
 class Views:
+    """What an operator or a client may see of a run."""
+
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
         self._keys: Keys = scripts.keys
@@ -155,7 +157,7 @@ def _step_state(step_id: str, record_text: str, step_text: str | None) -> StepSt
     return StepState(
         id=step_id,
         **{name: record[name] for name in same},
-        **{name: int(record.get(name) or 0) for name in numbers},
+        **{name: int(record.get(name) or 0) for name in numbers},  # type: ignore[arg-type]
         worker=record.get("worker"),
         needs=_needs(step_text),
         touched=bool(record.get("touched")),

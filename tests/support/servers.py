@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.client import Monitor
 
 from orchestrator.local import EmbeddedServer, guardian
 from orchestrator.local.binary import candidates
@@ -74,3 +75,23 @@ def is_permanent(name: str) -> bool:
     """True for keys that the store declares to be kept."""
     part = name.partition("}:")[2]
     return any(fnmatchcase(part, pattern) for pattern in keys.PERMANENT)
+
+
+@contextmanager
+def sent_commands(server: Server) -> Iterator[list[str]]:
+    """The commands that clients sent meanwhile, as the server saw them; what scripts call inside is left out."""
+    seen: list[str] = []
+    with server.client.monitor() as monitor:  # type: ignore[no-untyped-call]
+        list(_until(monitor, server, "begin"))
+        yield seen
+        entries = _until(monitor, server, "end")
+        seen += [entry["command"].split()[0].upper() for entry in entries if entry["client_type"] != "lua"]
+
+
+def _until(monitor: Monitor, server: Server, word: str) -> Iterator[dict[str, str]]:
+    """What the server saw up to a mark that is set now."""
+    server.client.echo(word)
+    for entry in monitor.listen():  # type: ignore[no-untyped-call]
+        if entry["command"] == f"ECHO {word}":
+            return
+        yield entry

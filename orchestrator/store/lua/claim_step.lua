@@ -1,7 +1,7 @@
 -- claim_step: the right to run one attempt; never takes over a claim that nobody has ended
 -- keys: run due lock claimed
 -- args: step_id generation claim_id worker
--- moves: step ready | dispatched | running(dead, pure) > running; exhausted or too large inputs: > failed
+-- moves: step dispatched | running(dead, pure) > running; exhausted or too large inputs: > failed
 -- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms effect index token step_text inputs policy policy_hash context_hash plan_id version session_id request_id attempt_group
 -- reply busy:
 -- reply completed: fence
@@ -36,9 +36,12 @@ local function grant(given)
 end
 
 local function refuse(reply, text)
-  if rec.status == 'running' then end_claim_of(rec) else not_due('dispatches', rec.id) end
-  if rec.status == 'dispatched' then count('active', -1) end
-  if rec.status == 'ready' then redis.call('LREM', K.ready, 1, rec.id) end
+  if rec.status == 'running' then
+    end_claim_of(rec)
+  else
+    not_due('dispatches', rec.id)
+    count('active', -1)
+  end
   store_error(rec, text)
   rec.refused_by, rec.refused_with, rec.ended_at = A.claim_id, cjson.encode(reply), NOW
   move(rec, 'failed')
@@ -55,9 +58,7 @@ if run.status ~= 'running' then return { 'stop', run.status } end
 if rec.status == 'running' then
   if not rec.dead then return { 'busy' } end
   if rec.effect ~= 'pure' then return { 'close_first', rec.holder, rec.effect, rec.token } end
-elseif rec.status ~= 'ready' and rec.status ~= 'dispatched' then
-  return { 'not_due', rec.status }
-elseif rec.status == 'ready' and num('active') >= num('max_parallel') then
+elseif rec.status ~= 'dispatched' then
   return { 'not_due', rec.status }
 end
 if rec.attempt >= rec.max_attempts then
@@ -73,11 +74,6 @@ end
 
 if rec.status == 'running' then
   moved[#moved + 1] = rec.id .. '=running/' .. (rec.attempt + 1) .. '/' .. (num('fence') + 1)
-else
-  if rec.status == 'ready' then
-    redis.call('LREM', K.ready, 1, rec.id)
-    count('active', 1)
-  end
 end
 count('fence', 1)
 rec.attempt, rec.fence, rec.holder = rec.attempt + 1, num('fence'), num('fence')

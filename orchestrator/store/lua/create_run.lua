@@ -15,7 +15,7 @@ local fields = {
   status = 'accepted', reason = '', version = 0, generation = 1, fence = 0, created_at = NOW, ended_at = 0,
   created_by = A.call_id, submission_hash = A.submission_hash, request_id = A.request_id, session_id = A.session_id,
   principal = A.principal, policy = A.policy, policy_hash = A.policy_hash, context_hash = A.context_hash,
-  planner = A.planner, deadline_at = deadline_at, keep_until = deadline_at + tonumber(A.ttl_ms),
+  planner = A.planner, deadline_at = deadline_at, ttl_ms = A.ttl_ms,
   stop_grace_ms = A.stop_grace_ms, total = 0, active = 0,
   plan_queue = A.queue, plan_limit_ms = A.limit_ms, plan_lease_ms = A.lease_ms, plan_tries = A.tries,
   plan_backoff_ms = A.backoff_ms, plan_backoff_max_ms = A.backoff_max_ms,

@@ -11,7 +11,7 @@ if not load_run() then
   return { 'unknown' }
 end
 if run.ending_by == A.call_id then return { 'ending', num('ending_settle'), num('generation') } end
-if NOW < num('deadline_at') then
+if not TERMINAL[run.status] and NOW < num('deadline_at') then
   due('deadlines', num('deadline_at'))
   return { 'waiting', run.status }
 end

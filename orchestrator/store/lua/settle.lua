@@ -1,6 +1,6 @@
 -- settle: close a run in which nothing moves any more
 -- keys: run due
--- args: generation ttl_ms
+-- args: generation
 -- moves: run running > succeeded; failing > failed | cancelled
 -- reply settled: status reason version generation ended_at
 -- reply waiting: status

@@ -22,8 +22,10 @@ end
 
 local function count(field, by) put(field, num(field) + by) end
 
--- every key of a live run has a lifetime beyond the run's deadline; the end of the run shortens it
-local function keep(key) redis.call('PEXPIREAT', key, num('keep_until')) end
+-- every key of a live run outlives the run's deadline by ttl_ms, and its last change by as much; confirm_end shortens it
+local function keep(key)
+  redis.call('PEXPIRE', key, math.max(num('deadline_at') - NOW, 0) + num('ttl_ms'))
+end
 
 local function member(step_id) return step_id and (RUN_MEMBER .. '|' .. step_id) or RUN_MEMBER end
 local function due(duty, at, step_id) redis.call('ZADD', K['due_' .. duty], at, member(step_id)) end

@@ -207,7 +207,10 @@ end
 
 -- Cancel and deadline: the same move. They close no running claim: holders stop at their next renewal.
 local function end_by_decision(why, early_status)
-  if TERMINAL[run.status] then return { 'too_late', run.status } end
+  if TERMINAL[run.status] then
+    not_due('deadlines')
+    return { 'too_late', run.status }
+  end
   if run.status == 'failing' then
     if why == 'deadline' then due('deadlines', NOW + 60000) end
     return { 'waiting', run.status }

@@ -1,0 +1,322 @@
+"""The store on a real server: fences, identity, lifetimes, limits and what a step costs."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from orchestrator.errors import StoreAmnesia, StoreMoved, StoreUnavailable
+from orchestrator.store import Store
+from orchestrator.store.connection import Links
+from orchestrator.store.keys import Keys
+from orchestrator.store.replies import (
+    Again,
+    Busy,
+    Committed,
+    Exists,
+    Fenced,
+    Granted,
+    InputsTooLarge,
+    Later,
+    Lost,
+    Renewed,
+    Republish,
+    Resting,
+)
+from orchestrator.store.scripts import Scripts
+from schemas.states import Fact
+from tests.support.servers import Server, keys_of, sent_commands
+from tests.support.stores import CHECK, LEASE, Clock, Scene, clocked_store, new_run, new_step, ref_of
+
+
+@pytest.fixture
+def scene(redis_server: Server, namespace: str) -> Scene:
+    store, clock = clocked_store(redis_server.url, namespace)
+    return Scene(store, clock, ref_of("store"))
+
+
+# ---- fences
+
+
+def test_an_old_holder_can_neither_renew_nor_commit(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0), new_step("y", 1, "x"))
+    old = scene.claim("x", "old")
+    scene.clock.advance(LEASE + 1)
+    assert isinstance(scene.store.guard.expire_lease(scene.ref, "x", old.fence, Fact.NONE), Again)
+    new = scene.claim("x", "new")
+    assert new.fence > old.fence
+    guard = scene.store.guard
+    assert guard.renew_lease(scene.ref, "x", old.fence, "old") == Lost()
+    assert guard.complete_step(scene.ref, "x", old.fence, "old", '{"by":"old"}') == Fenced(new.fence)
+    assert guard.complete_step(scene.ref, "x", new.fence, "old", '{"by":"old"}') == Fenced(new.fence)
+    assert scene.store.views.result(scene.ref, "x") is None
+    assert isinstance(guard.complete_step(scene.ref, "x", new.fence, "new", '{"by":"new"}'), Committed)
+    assert scene.store.views.result(scene.ref, "x") == '{"by":"new"}'
+
+
+def test_a_lapsed_holder_that_nobody_ended_goes_on(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0))
+    granted = scene.claim("x")
+    scene.clock.advance(10 * LEASE)
+    assert scene.claim("x", "another") == Busy()
+    assert isinstance(scene.store.guard.renew_lease(scene.ref, "x", granted.fence, "claim-x"), Renewed)
+    assert isinstance(scene.complete("x"), Committed)
+
+
+def test_fifty_claims_at_once_have_one_winner(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0))
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda i: scene.claim("x", f"claim-{i}"), range(50)))
+    assert sum(isinstance(answer, Granted) for answer in answers) == 1
+    assert sum(answer == Busy() for answer in answers) == 49
+    assert scene.store.views.step(scene.ref, "x").attempt == 1  # type: ignore[union-attr]
+
+
+def test_an_attempt_is_counted_before_user_code(scene: Scene) -> None:
+    """A step that kills its worker each time ends, though nobody ever reports its failure."""
+    scene.accept().admit(new_step("x", 0, max_attempts=3))
+    for attempt in (1, 2, 3):
+        granted = scene.claim("x", f"claim-{attempt}")
+        assert granted.attempt == attempt
+        scene.clock.advance(LEASE + 1)
+        scene.store.guard.expire_lease(scene.ref, "x", granted.fence, Fact.NONE)
+    assert scene.status("x") == "failed"
+    assert '"worker_lost"' in scene.store.views.errors(scene.ref)["x"]
+
+
+# ---- who the store is
+
+
+def test_another_server_is_told_apart(redis_server: Server, namespace: str, scene: Scene) -> None:
+    redis_server.client.set(f"{{{namespace}:0}}:server", "the server before the restart")
+    with pytest.raises(StoreMoved, match="ledger verify"):
+        scene.accept()
+    scene.store.admin.accept_server(0)
+    scene.accept()
+
+
+def test_accepting_a_server_moves_fences_ahead(redis_server: Server, namespace: str, scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0))
+    before = scene.claim("x").fence
+    redis_server.client.set(f"{{{namespace}:0}}:server", "another")
+    assert scene.store.admin.accept_server(0) == 1
+    scene.clock.advance(LEASE + 1)
+    scene.store.guard.expire_lease(scene.ref, "x", before, Fact.NONE)
+    assert scene.claim("x", "next").fence > before + 1_000_000
+
+
+@pytest.mark.parametrize("epoch", [None, b"another"])
+def test_a_store_without_our_epoch_is_not_used(
+    redis_server: Server, namespace: str, scene: Scene, epoch: bytes | None
+) -> None:
+    key = f"{{{namespace}:0}}:epoch"
+    redis_server.client.delete(key)
+    if epoch:
+        redis_server.client.set(key, epoch)
+    with pytest.raises(StoreAmnesia):
+        scene.accept()
+
+
+def test_a_server_that_is_not_there_is_named(namespace: str) -> None:
+    scripts = Scripts(Links("redis://127.0.0.1:1/0", 0.5), Keys(namespace, 1), "e", {})
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1 did not answer"):
+        Store(scripts).now_ms()
+
+
+# ---- runs do not meet
+
+
+def test_same_submission_is_the_same_run_and_another_is_a_conflict(scene: Scene) -> None:
+    scene.accept()
+    assert scene.store.runs.create_run(scene.ref, new_run()) == Exists("accepted")
+    answer = scene.store.runs.create_run(scene.ref, new_run(submission_hash="f" * 64))
+    assert type(answer).__name__ == "Conflict"
+
+
+def test_two_runs_of_one_session_share_no_key(redis_server: Server, namespace: str, scene: Scene) -> None:
+    refs = [ref_of(name, "one session") for name in ("first", "second")]
+    for ref in refs:
+        one = Scene(scene.store, scene.clock, ref).accept().admit(new_step("x", 0))
+        one.claim("x")
+        one.complete("x", f'"{ref.run_id}"')
+    names = [name for name in keys_of(redis_server.client, namespace) if ":run:" in name]
+    for name in names:
+        assert sum(ref.run_id in name for ref in refs) == 1
+    assert [scene.store.views.result(ref, "x") for ref in refs] == [f'"{ref.run_id}"' for ref in refs]
+
+
+# ---- lifetimes
+
+
+def test_every_key_of_a_run_has_a_lifetime(redis_server: Server, namespace: str, scene: Scene) -> None:
+    steps = (new_step("x", 0), new_step("y", 1, "x"), new_step("z", 2), new_step("w", 3))
+    scene.accept().admit(*steps, max_parallel=2)
+    scene.claim("x")
+    scene.store.guard.fail_step(scene.ref, "x", scene.fences["x"], "claim-x", Fact.NONE, "{}", True)
+    scene.claim("z")
+    scene.complete("z")
+    mine = [name for name in keys_of(redis_server.client, namespace) if ":run:" in name]
+    assert {name.rsplit(":", 1)[1] for name in mine} >= {"plan", "steps", "dependants", "results", "errors", "events"}
+    for name in mine:
+        assert redis_server.client.pttl(name) > 0, name
+
+
+def test_a_confirmed_run_leaves_due_and_its_keys_go(redis_server: Server, namespace: str, scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0))
+    scene.claim("x")
+    scene.complete("x")
+    scene.store.runs.settle(scene.ref, 1)
+    assert scene.store.admin.live_runs(0) == (scene.ref,)
+    scene.store.runs.confirm_end(scene.ref)
+    assert scene.store.admin.live_runs(0) == ()
+    state = scene.store.keys.state(scene.ref)
+    assert 0 < redis_server.client.pttl(state) <= 86_400_000
+
+
+# ---- room, inputs, size
+
+
+def test_no_more_steps_are_out_than_the_policy_allows(scene: Scene) -> None:
+    scene.accept().admit(*(new_step(f"s{i}", i) for i in range(9)), max_parallel=3)
+    for done in range(9):
+        statuses = [step.status for step in scene.store.views.steps(scene.ref)]
+        assert statuses.count("dispatched") + statuses.count("running") == min(3, 9 - done)
+        step_id = f"s{done}"
+        assert isinstance(scene.claim(step_id), Granted)
+        scene.complete(step_id)
+    assert scene.store.runs.settle(scene.ref, 1).status == "succeeded"  # type: ignore[union-attr]
+
+
+def test_a_waiting_retry_gives_its_room_to_others(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0), new_step("y", 1), max_parallel=1)
+    scene.claim("x")
+    answer = scene.store.guard.fail_step(scene.ref, "x", scene.fences["x"], "claim-x", Fact.NONE, "{}", True)
+    assert [message.step_id for message in answer.publish] == ["y"]  # type: ignore[union-attr]
+
+
+def test_results_come_with_the_claim_and_within_a_limit(scene: Scene) -> None:
+    steps = (new_step("a", 0), new_step("b", 1, "a", refs=("a",)), new_step("c", 2, "b", refs=("a", "b")))
+    scene.accept().admit(*steps, inputs_bytes=20)
+    scene.claim("a")
+    scene.complete("a", '"twelve bytes"')
+    assert scene.claim("b").inputs == {"a": '"twelve bytes"'}
+    scene.complete("b", '"more bytes"')
+    answer = scene.claim("c")
+    assert isinstance(answer, InputsTooLarge)
+    assert (answer.bytes, answer.limit) == (26, 20)
+    assert "MANDOR_INPUTS_BYTES" in scene.store.views.errors(scene.ref)["c"]
+    assert scene.claim("c", "claim-c") == answer
+
+
+def test_ten_thousand_steps_are_admitted_freed_and_ended(scene: Scene) -> None:
+    steps = [new_step("first", 0)] + [new_step(f"s{i}", i, "first") for i in range(1, 10_000)]
+    scene.accept().admit(*steps, max_parallel=10_000)
+    scene.claim("first")
+    freed = scene.complete("first")
+    assert len(freed.publish) == 9_999
+    assert scene.complete("first") == freed
+    scene.store.runs.cancel(scene.ref, 1)
+    counts = scene.store.views.run(scene.ref).counts  # type: ignore[union-attr]
+    assert counts == {"completed": 1, "skipped": 9_999}
+
+
+def test_a_step_costs_two_calls_whatever_the_size_of_its_run(redis_server: Server, scene: Scene) -> None:
+    """Counted on the server: one script for the claim, one for the commit."""
+    for size in (10, 1_000):
+        one = Scene(scene.store, scene.clock, ref_of(f"size {size}"))
+        one.accept().admit(*(new_step(f"s{i}", i) for i in range(size)), max_parallel=size)
+        one.claim("s0")
+        one.complete("s0")
+        with sent_commands(redis_server) as sent:
+            for i in range(1, 10):
+                one.claim(f"s{i}")
+                one.complete(f"s{i}")
+        assert sent == ["EVALSHA"] * 2 * 9
+
+
+# ---- sweeps
+
+
+def test_after_an_outage_holders_may_renew_first(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0))
+    runs = scene.store.runs
+    assert runs.begin_pass(0, "leases", 2000)
+    scene.claim("x")
+    scene.clock.advance(60_000)
+    assert runs.begin_pass(0, "leases", 2000)
+    assert runs.take_due(0, "leases", 10) == Resting(scene.clock.now + LEASE)
+    scene.clock.advance(2000)
+    assert runs.begin_pass(0, "leases", 2000)
+    assert isinstance(runs.take_due(0, "leases", 10), Resting)
+    scene.clock.advance(LEASE)
+    taken = runs.take_due(0, "leases", 10)
+    assert [due.step_id for due in taken] == ["x"]  # type: ignore[union-attr]
+
+
+def test_two_beats_at_once_make_one_pass(scene: Scene) -> None:
+    runs = scene.store.runs
+    assert [runs.begin_pass(0, "settles", 2000) for _ in range(3)] == [True, False, False]
+    scene.clock.advance(1000)
+    assert runs.begin_pass(0, "settles", 2000)
+
+
+def test_what_a_pass_took_comes_again_if_it_dies(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0), new_step("y", 1))
+    runs = scene.store.runs
+    scene.clock.advance(CHECK)
+    assert len(runs.take_due(0, "dispatches", 1)) == 1  # type: ignore[arg-type]
+    assert len(runs.take_due(0, "dispatches", 10)) == 1  # type: ignore[arg-type]
+    assert runs.take_due(0, "dispatches", 10) == ()
+    scene.clock.advance(10_000)
+    assert len(runs.take_due(0, "dispatches", 10)) == 2  # type: ignore[arg-type]
+
+
+def checks_until_republished(scene: Scene, clock: Clock) -> int:
+    for check in range(1, 10):
+        clock.advance(CHECK * 2**check)
+        answer = scene.store.runs.check_dispatch(scene.ref, "x", queue_empty=False)
+        if isinstance(answer, Republish):
+            return check
+        assert isinstance(answer, Later)
+    return 0
+
+
+def test_a_backlog_is_not_a_lost_message(scene: Scene) -> None:
+    """A queue with messages in it: published again at the sixth check, not before."""
+    scene.accept().admit(new_step("x", 0))
+    assert checks_until_republished(scene, scene.clock) == 6
+
+
+def test_a_message_that_was_overtaken_is_lost(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0), new_step("w", 1), new_step("y", 2, "w"))
+    scene.claim("w")
+    scene.clock.advance(31_000)
+    scene.complete("w")
+    assert isinstance(scene.store.runs.check_dispatch(scene.ref, "x", queue_empty=False), Later)
+    scene.claim("y")
+    assert isinstance(scene.store.runs.check_dispatch(scene.ref, "x", queue_empty=False), Republish)
+
+
+def test_an_empty_queue_has_lost_its_message(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0))
+    answer = scene.store.runs.check_dispatch(scene.ref, "x", queue_empty=True)
+    assert isinstance(answer, Republish)
+    assert answer.publish[0].step_id == "x"
+    assert isinstance(scene.claim("x"), Granted)
+
+
+# ---- events
+
+
+def test_each_transition_is_one_version_and_one_event(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0), new_step("y", 1, "x"))
+    for step_id in ("x", "y"):
+        scene.claim(step_id)
+        scene.complete(step_id)
+    scene.store.runs.settle(scene.ref, 1)
+    events = scene.store.views.events(scene.ref)
+    assert [event.version for event in events] == list(range(1, scene.version + 1))
+    committed = [event for event in events if event.event == "step.committed"]
+    assert [event.fields["step_id"] for event in committed] == ["x", "y"]
+    assert ("y", "dispatched", 0, 0) in committed[0].steps
+    assert {event.fields["policy_hash"] for event in committed} == {"b" * 64}
+    assert scene.store.views.events(scene.ref, after=events[2].id) == events[3:]

@@ -1,0 +1,160 @@
+"""A call whose reply was lost is sent again by our client; the store answers the same, and moves nothing twice."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import StoreUnavailable
+from orchestrator.store.replies import NewPlan
+from orchestrator.store.scripts import load
+from schemas.states import Fact
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
+from tests.support.stores import LEASE, Scene, clocked_store, new_run, new_step, ref_of
+
+PLAN = NewPlan("plan", "e" * 64, 1, 1000, (new_step("x", 0), new_step("y", 1), new_step("z", 2, "x")))
+
+Act = Callable[[Scene], Any]
+
+
+def nothing(scene: Scene) -> None:
+    """No preparation."""
+
+
+def accepted(scene: Scene) -> None:
+    scene.accept()
+
+
+def planning(scene: Scene) -> None:
+    scene.accept().plan()
+
+
+def dispatched(scene: Scene) -> None:
+    steps = (new_step("x", 0), new_step("y", 1, "x"), new_step("z", 2, "x"))
+    scene.accept().admit(*steps, max_parallel=1)
+
+
+def running(scene: Scene) -> None:
+    dispatched(scene)
+    scene.claim("x")
+
+
+def lapsed(scene: Scene) -> None:
+    running(scene)
+    scene.clock.advance(LEASE + 1)
+
+
+def backing_off(scene: Scene) -> None:
+    running(scene)
+    scene.store.guard.fail_step(scene.ref, "x", scene.fences["x"], "claim-x", Fact.NONE, "{}", True)
+    scene.clock.advance(60_000)
+
+
+def dead_and_out_of_attempts(scene: Scene) -> None:
+    """A pure step whose last attempt lost its worker: the next claim finds no attempt left."""
+    scene.accept().admit(new_step("x", 0, max_attempts=1), new_step("y", 1, "x"))
+    scene.claim("x")
+    scene.store.guard.end_claim(scene.ref, "x", "host:2:2")
+
+
+def completed(scene: Scene) -> None:
+    scene.accept().admit(new_step("x", 0))
+    scene.claim("x")
+    scene.complete("x")
+
+
+def settled(scene: Scene) -> None:
+    completed(scene)
+    scene.store.runs.settle(scene.ref, 1)
+
+
+def overdue(scene: Scene) -> None:
+    dispatched(scene)
+    scene.clock.advance(3_600_001)
+
+
+def ended(scene: Scene, name: str, *args: Any) -> Any:
+    return getattr(scene.store.guard, name)(scene.ref, "x", scene.fences["x"], "claim-x", *args)
+
+
+CALLS: dict[str, tuple[Act, Act]] = {
+    "create_run": (nothing, lambda s: s.store.runs.create_run(s.ref, new_run())),
+    "claim_plan": (accepted, lambda s: s.store.runs.claim_plan(s.ref, 1, "planner", "host:1:1")),
+    "admit_plan": (planning, lambda s: s.store.runs.admit_plan(s.ref, s.fences["plan"], "planner", PLAN)),
+    "reject_plan": (planning, lambda s: s.store.runs.reject_plan(s.ref, s.fences["plan"], "planner", "drift")),
+    "fail_plan": (planning, lambda s: s.store.runs.fail_plan(s.ref, s.fences["plan"], "planner", "{}", True)),
+    "fail_plan for good": (planning, lambda s: s.store.runs.fail_plan(s.ref, s.fences["plan"], "planner", "{}", False)),
+    "claim_step": (dispatched, lambda s: s.claim("x")),
+    "claim_step exhausted": (dead_and_out_of_attempts, lambda s: s.claim("x", "claim-next")),
+    "renew_lease": (running, lambda s: s.store.guard.renew_lease(s.ref, "x", s.fences["x"], "claim-x")),
+    "complete_step": (running, lambda s: s.complete("x")),
+    "fail_step": (running, lambda s: ended(s, "fail_step", Fact.NONE, "{}", True)),
+    "fail_step for good": (running, lambda s: ended(s, "fail_step", Fact.NONE, "{}", False)),
+    "fail_step landed": (running, lambda s: ended(s, "fail_step", Fact.LANDED, "{}", True, '{"was":"landed"}')),
+    "hand_back": (running, lambda s: ended(s, "hand_back", Fact.NONE, "snooze", 1000, 5, 0, "{}")),
+    "end_claim": (running, lambda s: s.store.guard.end_claim(s.ref, "x", "host:2:2")),
+    "expire_lease": (lapsed, lambda s: s.store.guard.expire_lease(s.ref, "x", s.fences["x"], Fact.NONE)),
+    "settle": (completed, lambda s: s.store.runs.settle(s.ref, 1)),
+    "confirm_end": (settled, lambda s: s.store.runs.confirm_end(s.ref)),
+    "cancel": (running, lambda s: s.store.runs.cancel(s.ref, 1)),
+    "cancel early": (accepted, lambda s: s.store.runs.cancel(s.ref, 1)),
+    "deadline": (overdue, lambda s: s.store.runs.deadline(s.ref)),
+    "retry_due": (backing_off, lambda s: s.store.runs.retry_due(s.ref, "x")),
+}
+# a lost reply of these costs a wait, never a wrong move: take_due gives its members again after ten seconds,
+# begin_pass leaves the shard to the next pass, a republished message is sent again by the next check
+BY_DESIGN = {"take_due", "begin_pass", "check_dispatch", "expire_plan"}
+
+
+@pytest.fixture
+def proxy(redis_server: Server) -> Iterator[Proxy]:
+    with Proxy(redis_server.url) as proxy:
+        yield proxy
+
+
+def test_no_script_is_left_out() -> None:
+    assert {name.split()[0] for name in CALLS} | BY_DESIGN == set(load())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_repeat_answers_what_was_answered(name: str, redis_server: Server, namespace: str, proxy: Proxy) -> None:
+    prepare, call = CALLS[name]
+    direct, clock = clocked_store(redis_server.url, namespace)
+    first = Scene(direct, clock, ref_of("repeat", "first"))
+    prepare(first)
+    expected = call(first)
+
+    through, clock = clocked_store(proxy.url, namespace)
+    second = Scene(through, clock, ref_of("repeat", "second"))
+    prepare(second)
+    proxy.swallow()
+    answer = call(second)
+    assert proxy.swallowed == 1
+    assert repr(answer).replace(second.ref.run_id, first.ref.run_id).replace(
+        second.ref.session, first.ref.session
+    ) == repr(expected)
+    assert second.version == first.version
+    assert [e.event for e in through.views.events(second.ref)] == [e.event for e in direct.views.events(first.ref)]
+
+
+def test_a_server_that_never_answers_is_named(proxy: Proxy, redis_server: Server, namespace: str) -> None:
+    store, clock = clocked_store(proxy.url, namespace)
+    scene = Scene(store, clock, ref_of("away")).accept()
+    proxy.swallow(100)
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        scene.plan()
+
+
+def test_a_first_reply_lost_for_good_leaves_one_grant(proxy: Proxy, redis_server: Server, namespace: str) -> None:
+    """The claim was granted to somebody who never heard of it: nobody else gets it until its lease has been ended."""
+    store, clock = clocked_store(proxy.url, namespace)
+    scene = Scene(store, clock, ref_of("lost")).accept().admit(new_step("x", 0))
+    proxy.swallow(100)
+    with pytest.raises(StoreUnavailable):
+        scene.claim("x")
+    proxy.swallow(0)
+    assert type(scene.claim("x", "another")).__name__ == "Busy"
+    clock.advance(LEASE + 1)
+    assert type(store.guard.expire_lease(scene.ref, "x", 2, Fact.NONE)).__name__ == "Again"
+    assert scene.claim("x", "another").attempt == 2
