@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,8 @@ from orchestrator.errors import ConfigError, LedgerError, LedgerMissing, LedgerU
 from orchestrator.ledger.tables import REVISION, VERSION_TABLE
 
 Mode = Literal["IMMEDIATE", "DEFERRED"]
+ConnectListener = Callable[[Any, Any], None]
+CheckoutListener = Callable[[Any, Any, Any], None]
 
 PATIENCE_S = 30.0  # how long a transaction waits for the write lock before the ledger counts as away
 BUSY_S = 5.0  # one wait inside SQLite; its polling is unfair, so several short ones beat one long one
@@ -54,6 +56,7 @@ class Database:
         self._lock = threading.Lock()
         self._made: Engine | None = None
         self._spoiled = False
+        self._open: set[int] = set()  # ids of SQLite connections
         _databases.add(self)
 
     def prepare(self) -> None:
@@ -147,8 +150,9 @@ class Database:
             path, busy_s = self.path, min(BUSY_S, self._patience_s)
             engine = create_engine(self.url, creator=lambda: connect_sqlite(path, busy_s), hide_parameters=True)
             event.listen(engine, "begin", begin_sqlite)
-            event.listen(engine, "connect", remember_file)
+            event.listen(engine, "connect", remember_file(path))
             event.listen(engine, "checkout", same_file(path))
+            count_open(engine, self._open)
         event.listen(engine, "handle_error", explain)
         weakref.finalize(self, engine.dispose)
         return engine
@@ -165,9 +169,9 @@ class Database:
     def after_fork(self) -> None:
         """In the child: start without a pool, and refuse if a connection was in use after all."""
         made, self._made = self._made, None
-        self._lock, self._local, self._spoiled = threading.Lock(), threading.local(), False
+        self._lock, self._local, self._spoiled = threading.Lock(), threading.local(), self._spoiled or bool(self._open)
+        self._open.clear()
         if made is not None:
-            self._spoiled = self.path is not None and open_connections(made) > 0
             made.dispose(close=False)
 
 
@@ -186,12 +190,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
-
-
-def open_connections(engine: Engine) -> int:
-    """How many connections an engine's pool has, idle ones included."""
-    pool: Any = engine.pool
-    return int(pool.checkedin() + pool.checkedout())
 
 
 def parse_url(url: str) -> URL:
@@ -236,13 +234,16 @@ def begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql(f"BEGIN {mode}")
 
 
-def remember_file(connection: sqlite3.Connection, record: Any) -> None:
-    """Note which file a new connection has open."""
-    path = connection.execute("PRAGMA database_list").fetchone()[2]
-    record.info["file"] = file_identity(Path(path))
+def remember_file(path: Path) -> ConnectListener:
+    """A note, with each new connection, of the file that it has open."""
+
+    def remember(_connection: Any, record: Any) -> None:
+        record.info["file"] = file_identity(path)
+
+    return remember
 
 
-def same_file(path: Path) -> Any:
+def same_file(path: Path) -> CheckoutListener:
     """A check at checkout: a ledger restored under our feet is another file, and what goes to the old one is lost."""
 
     def check(_connection: sqlite3.Connection, record: Any, _proxy: Any) -> None:
@@ -250,6 +251,12 @@ def same_file(path: Path) -> Any:
             raise sql.DisconnectionError("the ledger's file was replaced")
 
     return check
+
+
+def count_open(engine: Engine, ids: set[int]) -> None:
+    """Keep the ids of an engine's connections, of those in use as of those at rest, in a set."""
+    event.listen(engine, "connect", lambda connection, _record: ids.add(id(connection)))
+    event.listen(engine, "close", lambda connection, _record: ids.discard(id(connection)))
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
@@ -264,7 +271,7 @@ def explain(context: ExceptionContext) -> LedgerError | None:
     """What to raise instead where the database is unreachable, locked or empty; None lets the driver's error stand."""
     words, kind = str(context.original_exception), type(context.original_exception).__name__
     if kind == "UndefinedTable" or words.startswith("no such table"):
-        return LedgerMissing("the database holds no ledger", hint=UPGRADE)
+        return LedgerMissing(f"the database holds no ledger, or not all of it: {words}", hint=UPGRADE)
     if any(sign in words for sign in LOCKED):
         return _Locked("the ledger stayed locked by other processes", hint="see which of them holds a long transaction")
     raised = context.sqlalchemy_exception
