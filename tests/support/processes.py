@@ -14,6 +14,9 @@ from orchestrator.local import Child, Command, Runner
 APP = "orchestrator.app"
 READY = r"\bready\."  # Celery's own last line of a worker's start
 BEAT_READY = r"beat: Starting"
+# as in the Procfile: a worker hands its steps back within its grace, and does not chat with the others
+WORKER_ENV = {"REMAP_SIGTERM": "SIGQUIT"}
+WORKER_OPTIONS = ("--without-gossip", "--without-mingle", "--loglevel", "INFO")
 READY_S = 30.0
 
 
@@ -48,7 +51,7 @@ class Processes:
     ) -> Child:
         """Starts a Celery worker and returns when it consumes. queues: as Celery's -Q takes them."""
         argv = ("-m", "celery", "-A", APP, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", str(concurrency))
-        return self.python(name, *argv, "--loglevel", "INFO", *options, ready=READY, env=env)
+        return self.python(name, *argv, *WORKER_OPTIONS, *options, ready=READY, env={**WORKER_ENV, **(env or {})})
 
     def beat(self, name: str = "beat", *, env: Mapping[str, str] | None = None) -> Child:
         """Starts Celery's beat; its schedule file lies in the processes' folder."""
