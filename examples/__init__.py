@@ -1,0 +1,1 @@
+"""Whole programs that use Mandor. They are not installed with it."""

@@ -1,0 +1,134 @@
+"""The demo's processes: the embedded server, and the lines of the Procfile, steps twice."""
+
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from examples.orders import carrier
+from orchestrator import verification
+from orchestrator.ledger import open_ledger
+from orchestrator.local import Command, EmbeddedServer, Runner
+from orchestrator.settings import settings
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+STEP_WORKERS: Final = ("steps-1", "steps-2")
+READY: Final = r"\bready\.|beat: Starting"
+READY_S: Final = 45.0
+GRACE_S: Final = 5.0
+FOREIGN: Final = ("MANDOR_", "CELERY_")
+# A lost worker is missed after one lease. The default suits steps that run for minutes; a demo is in a hurry.
+HASTE: Final = {"MANDOR_LEASE_S": "4", "MANDOR_SWEEP_S": "1", "MANDOR_DISPATCH_CHECK_S": "3"}
+
+
+def environment(home: Path, redis_url: str) -> dict[str, str]:
+    """What every process of the demo is started with: nothing of the caller's installation, all of ours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    for name in ("REDIS_URL", "APP", "PYTHONHOME"):
+        kept.pop(name, None)
+    return {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "MANDOR_HOME": str(home),
+        "MANDOR_REDIS_URL": redis_url,
+        "MANDOR_EMBEDDED": "true",
+        "MANDOR_ACTIONS": "examples.orders.actions,examples.orders.planner",
+        "MANDOR_LOG_FORMAT": "json",
+        **HASTE,
+        carrier.HOME: str(home),
+    }
+
+
+def commands(env: Mapping[str, str]) -> list[Command]:
+    """The Procfile's processes. A second steps worker needs a name of its own, so both get one."""
+    lines = (line.split(":", 1) for line in (ROOT / "Procfile").read_text().splitlines() if line.strip())
+    found = []
+    for name, line in lines:
+        argv = [part for word in shlex.split(line) for part in _word(word)]
+        if name.strip() == "steps":
+            found += [_command(own, [*argv, "-n", f"{own}@%h"], env) for own in STEP_WORKERS]
+        else:
+            found.append(_command(name.strip(), argv, env))
+    return found
+
+
+def _word(word: str) -> list[str]:
+    """The script `celery` may not be on the path, and its first line may not work; the module always does."""
+    return [sys.executable, "-m", "celery"] if word == "celery" else [word]
+
+
+def _command(name: str, argv: list[str], env: Mapping[str, str]) -> Command:
+    return Command(name, argv, env=env, cwd=ROOT, ready=READY)
+
+
+class Crew:
+    """The running processes and their logs."""
+
+    def __init__(self, home: Path) -> None:
+        self.logs = home / "logs"
+        self.logs.mkdir()
+        self._lock = threading.Lock()
+        self._runner = Runner(self._log, grace_s=GRACE_S)
+
+    def start(self, env: Mapping[str, str]) -> None:
+        """Start everybody, return when all are ready. ChildFailed says who is not, and why."""
+        children = [self._runner.start(command) for command in commands(env)]
+        for child in children:
+            child.wait_ready(READY_S)
+
+    def group(self, name: str) -> int:
+        """Process group of a process."""
+        return self._runner.child(name).pid
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to a process and all its children."""
+        self._runner.kill(name)
+
+    def stop(self) -> None:
+        """Ask everybody to end, all at once."""
+        self._runner.stop(*self._runner.running())
+        self._runner.stop_all()
+
+    def kill_all(self) -> None:
+        """End everybody now: nothing here is worth waiting for."""
+        for name in self._runner.running():
+            self._runner.kill(name)
+        self._runner.stop_all()
+
+    def _log(self, name: str, line: str) -> None:
+        with self._lock, (self.logs / f"{name}.log").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+@contextmanager
+def at_work(home: Path) -> Iterator[Crew]:
+    """Server and processes, all gone at the end of the block: in order after success, at once after anything else."""
+    with EmbeddedServer(home / "server") as server:
+        env = environment(home, server.url)
+        os.environ.update({name: value for name, value in env.items() if name.startswith(("MANDOR_", "ORDERS_"))})
+        _set_up()
+        crew = Crew(home)
+        try:
+            crew.start(env)
+            yield crew
+            crew.stop()
+        finally:
+            _deaf()
+            crew.kill_all()
+
+
+def _set_up() -> None:
+    """What `mandor ledger upgrade` does."""
+    given = settings()
+    verification.upgrade(open_ledger(given.ledger), given)
+
+
+def _deaf() -> None:
+    """From here on we are cleaning up; a second Ctrl-C would only leave something behind."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
