@@ -71,7 +71,8 @@ STEP_RULES: Final[tuple[Rule, ...]] = (
     _step("running", "expire_lease", "lapsed, none, no attempts left", "failed", "failed"),
     _step("running", "expire_lease", "lapsed, maybe, no attempts left", "in_doubt", "in_doubt"),
     _step("running", "expire_lease", "lapsed, none, run failing", "skipped", "skipped"),
-    _step("running", "expire_lease", "lease runs", None, "not_lapsed"),
+    _step("running", "expire_lease", "lease runs, pure", None, "not_lapsed"),
+    _step("running", "expire_lease", "lease runs, not pure", "dispatched", "again"),
     *(_step("running", event, "other holder", None, "fenced") for event in CLAIM_ENDS),
     *(rule for event in CLAIM_ENDS for rule in _nothing((*IDLE, *DONE), event, "fenced")),
     # the parent of a lost child

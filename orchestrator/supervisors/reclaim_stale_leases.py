@@ -40,8 +40,13 @@ def reclaim_planning(store: Store, ref: RunRef) -> Publish | None:
 
 
 def reclaim_step(store: Store, ledger: Ledger, ref: RunRef, step_id: str) -> Publish | None:
-    """Close, then expire. None: the holder renewed meanwhile (NotLapsed), or the claim had ended (Fenced)."""
+    """Close, then expire. None: the holder renewed meanwhile, or the claim had ended.
+
+    Once the row is closed the claim is ended even if its holder has renewed since: it could not finish any more.
+    """
     step = store.views.step(ref, step_id)
+    if step is not None and not lapsed(step, store.now_ms()):
+        return None
     fence = step.fence if step else 0
     known, result_text = close(ledger, ref, step) if step else (Fact.NONE, "")
     verdict = store.guard.expire_lease(ref, step_id, fence, known, result_text)
@@ -49,6 +54,11 @@ def reclaim_step(store: Store, ledger: Ledger, ref: RunRef, step_id: str) -> Pub
         return None
     emit(events.ClaimEnded(NAME, fence, type(verdict).__name__))
     return verdict.publish
+
+
+def lapsed(step: StepState, now_ms: int) -> bool:
+    """Whether nobody keeps the claim any more. Closing the row of one that is kept would waste its work."""
+    return step.dead or step.status != StepStatus.RUNNING or step.lease_end <= now_ms
 
 
 def close(ledger: Ledger, ref: RunRef, step: StepState) -> tuple[Fact, str]:

@@ -26,7 +26,9 @@ if rec.status ~= 'running' or rec.holder ~= tonumber(A.fence) then
   if rec.status ~= 'running' then not_due('leases', A.step_id) end
   return { 'fenced', current(rec) }
 end
-if rec.lease_end > NOW and not rec.dead then
+-- whatever the holder renewed meanwhile: once its effect row is closed it cannot finish, so its claim is ended.
+-- Only a pure step has no row that was closed.
+if rec.effect == 'pure' and rec.lease_end > NOW and not rec.dead then
   due('leases', rec.lease_end, rec.id)
   return { 'not_lapsed', rec.lease_end }
 end
