@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from sqlalchemy import Connection, select, update
-from workers.registry import action
 
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.tables import record_changes, records
@@ -18,6 +17,7 @@ from schemas.canonical import canonical_text
 from schemas.ids import PLAN_ID as UUID_FORM
 from workers.context import Context
 from workers.outcomes import NoEffect, PermanentError
+from workers.registry import action
 
 MAX_RECORD_BYTES = 1024 * 1024
 

@@ -1,0 +1,200 @@
+"""mutate_record: change, before-image and proof in one transaction, whoever else is at it."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import structlog
+from pydantic import ValidationError
+from sqlalchemy import select
+
+from orchestrator.ledger import AlreadyLanded, Fresh, Ledger, open_ledger
+from orchestrator.ledger.tables import effects
+from schemas.policy import Policy
+from schemas.states import EffectClass
+from tests.support.crowd import Crowd, crowd_of
+from tests.support.ledgers import fresh_ledger, url_of
+from workers.actions import records
+from workers.actions.records import MutateRecord, RecordMutated, RecordTooLarge, mutate_record
+from workers.context import Context, Services, StepIdentity
+from workers.effects import AttemptEffect, EffectName
+from workers.outcomes import AlreadyApplied, LeaseLost
+
+BOX = "9c1f0a52-7d3e-4b88-a6f4-2e5d7c8b9a01"
+TOKEN = "step:plan:0:hash"
+opened = cache(open_ledger)
+perform: Callable[..., RecordMutated] = mutate_record
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return fresh_ledger(tmp_path)
+
+
+def context(ledger: Ledger, step_id: str, fence: int = 1) -> Context:
+    """What the action is handed, as far as it asks."""
+    row = AttemptEffect(ledger, EffectName("r", step_id, fence, TOKEN, EffectClass.TRANSACTIONAL), lambda call: call())
+    services = Services(
+        workspace=never,
+        result=never,
+        effect=lambda connection, result: row.land_within(connection, result.model_dump_json()),
+        check=lambda: None,
+        ledger=lambda: ledger,
+        log=structlog.get_logger(),
+    )
+    return Context(StepIdentity("r", None, step_id, 1, fence, f"idem:r:{step_id}:0"), Policy(), services)
+
+
+def never(*_: object) -> NoReturn:
+    raise AssertionError("the action has no business there")
+
+
+def change(ledger: Ledger, step_id: str, changes: dict[str, Any], fence: int = 1) -> RecordMutated:
+    return perform(MutateRecord(entity_id=BOX, changes=changes), context(ledger, step_id, fence))
+
+
+def data(ledger: Ledger) -> Any:
+    record = ledger.record(BOX)
+    return json.loads(record.data_text) if record else None
+
+
+def test_a_record_that_is_not_there_is_made(ledger: Ledger) -> None:
+    assert change(ledger, "s1", {"lid": "open"}) == RecordMutated(entity_id=BOX, version_before=0, version_after=1)
+    assert data(ledger) == {"lid": "open"}
+    (made,) = ledger.record_changes("r")
+    assert (made.step_id, made.entity_id, made.version_after, made.before_text) == ("s1", BOX, 1, None)
+
+
+def test_keys_are_replaced_whole_and_null_is_a_value(ledger: Ledger) -> None:
+    change(ledger, "s1", {"a": 1, "b": {"c": 2}, "d": [3]})
+    result = change(ledger, "s2", {"a": None, "b": {}})
+    assert (result.version_before, result.version_after) == (1, 2)
+    assert data(ledger) == {"a": None, "b": {}, "d": [3]}
+    assert ledger.record_changes("r")[1].before_text == '{"a":1,"b":{"c":2},"d":[3]}'
+
+
+@pytest.mark.parametrize("fence", [1, 2])
+def test_a_step_is_applied_once_and_a_repeat_gets_the_first_result(ledger: Ledger, fence: int) -> None:
+    first = change(ledger, "s1", {"lid": "open"})
+    with pytest.raises(AlreadyApplied) as again:
+        change(ledger, "s1", {"lid": "shut"}, fence)
+    assert RecordMutated.model_validate_json(again.value.result_text) == first
+    assert data(ledger) == {"lid": "open"}
+    assert len(ledger.record_changes("r")) == 1
+
+
+def test_a_claim_that_was_ended_changes_nothing(ledger: Ledger) -> None:
+    ledger.effects.close("r", "s1", "do", 1)
+    with pytest.raises(LeaseLost):
+        change(ledger, "s1", {"lid": "open"})
+    assert ledger.record(BOX) is None
+    assert change(ledger, "s1", {"lid": "open"}, fence=2).version_after == 1
+
+
+def test_the_proof_holds_the_result(ledger: Ledger) -> None:
+    result = change(ledger, "s1", {"lid": "open"})
+    assert ledger.effects.look("r", "s1", "do", 2, TOKEN) == AlreadyLanded(result.model_dump_json())
+
+
+def test_an_error_after_the_proof_takes_it_back(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> NoReturn:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(records, "write_change", broken)
+    with pytest.raises(OSError, match="disk"):
+        change(ledger, "s1", {"lid": "open"})
+    assert ledger.record(BOX) is None
+    assert ledger.effects.look("r", "s1", "do", 1, TOKEN) == Fresh()
+
+
+def test_a_record_over_the_limit_is_refused_and_stays(ledger: Ledger) -> None:
+    change(ledger, "s1", {"a": "x" * 600_000})
+    with pytest.raises(RecordTooLarge, match="at most 1048576") as refused:
+        change(ledger, "s2", {"b": "x" * 600_000})
+    assert (refused.value.kind, refused.value.path) == ("record_too_large", "changes")
+    assert list(data(ledger)) == ["a"]
+    assert ledger.effects.look("r", "s2", "do", 1, TOKEN) == Fresh()
+
+
+HOSTILE: list[dict[str, Any]] = [
+    {"__proto__": {"isAdmin": True}, "__class__": {"__init__": {}}, "_sa_instance_state": 1},
+    {"$set": {"role": "admin"}, "a.b": 1, "a[0]": 2},
+    {"status='x', role='admin' --": "y", "name": "x'); DROP TABLE records; --"},
+    {"id": "other", "entity_id": "other", "version": 0, "updated_at": 0},
+    {"name": "a", "Name": "b", "name ": "c", "na\u0301me": "d", "n\u00e1me": "e", "": "f"},
+    {"a\r\nDEL records\r\n": "b\x00c", "counter": 9007199254740993, "ratio": 0.1},
+]
+
+
+@pytest.mark.parametrize("changes", HOSTILE)
+def test_keys_and_values_are_data_and_nothing_else(ledger: Ledger, changes: dict[str, Any]) -> None:
+    params = MutateRecord.model_validate_json(json.dumps({"entity_id": BOX, "changes": changes}))
+    result = perform(params, context(ledger, "s1"))
+    assert data(ledger) == changes
+    assert (result.entity_id, result.version_after) == (BOX, 1)
+
+
+def test_one_uuid_is_one_record(ledger: Ledger) -> None:
+    params = MutateRecord.model_validate_json(json.dumps({"entity_id": BOX.upper(), "changes": {"lid": "open"}}))
+    assert params.entity_id == BOX
+    perform(params, context(ledger, "s1"))
+    assert data(ledger) == {"lid": "open"}
+
+
+@pytest.mark.parametrize(
+    ("params", "where"),
+    [
+        ({"entity_id": BOX.replace("-", ""), "changes": {}}, "entity_id"),
+        ({"entity_id": f"urn:uuid:{BOX}", "changes": {}}, "entity_id"),
+        ({"entity_id": f"{BOX}\n", "changes": {}}, "entity_id"),
+        ({"entity_id": 7, "changes": {}}, "entity_id"),
+        ({"entity_id": BOX, "changes": [{"op": "replace", "path": "/a", "value": 1}]}, "changes"),
+        ({"entity_id": BOX}, "changes"),
+        ({"entity_id": BOX, "changes": {}, "upsert": True}, "upsert"),
+    ],
+)
+def test_what_is_no_change_is_refused_by_name(params: dict[str, Any], where: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        MutateRecord.model_validate_json(json.dumps(params))
+    assert refused.value.errors()[0]["loc"] == (where,)
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[Crowd]:
+    with crowd_of(4) as crowd:
+        yield crowd
+
+
+def change_often(index: int, url: str) -> None:
+    for number in range(10):
+        change(opened(url), f"s{index}-{number}", {f"p{index}": number})
+
+
+def test_steps_that_change_one_record_at_once_lose_nothing(crowd: Crowd, ledger: Ledger, tmp_path: Path) -> None:
+    crowd.do(change_often, url_of(tmp_path / "ledger.db"))
+    assert data(ledger) == {f"p{index}": 9 for index in range(4)}
+    assert sorted(made.version_after for made in ledger.record_changes("r")) == list(range(1, 41))
+
+
+def change_same(index: int, url: str) -> list[str]:
+    change_as = partial(change, opened(url), changes={"by": index}, fence=index + 1)
+    return [once(partial(change_as, f"s{number}")) for number in range(10)]
+
+
+def once(apply: Callable[[], RecordMutated]) -> str:
+    """The result that stands, from whichever attempt."""
+    try:
+        return apply().model_dump_json()
+    except AlreadyApplied as before:
+        return before.result_text
+
+
+def test_one_step_attempted_at_once_is_applied_once(crowd: Crowd, ledger: Ledger, tmp_path: Path) -> None:
+    answers = crowd.do(change_same, url_of(tmp_path / "ledger.db"))
+    assert all(answer == answers[0] for answer in answers)
+    assert [made.version_after for made in ledger.record_changes("r")] == list(range(1, 11))
+    with ledger.begin() as connection:
+        assert {row.state for row in connection.execute(select(effects))} == {"landed"}
