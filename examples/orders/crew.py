@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -11,10 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from examples.orders import carrier
-from orchestrator import verification
-from orchestrator.ledger import open_ledger
+from examples.orders.interrupts import Interrupts
 from orchestrator.local import Command, EmbeddedServer, Runner
-from orchestrator.settings import settings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STEP_WORKERS: Final = ("steps-1", "steps-2")
@@ -75,9 +72,10 @@ class Crew:
         self._lock = threading.Lock()
         self._runner = Runner(self._log, grace_s=GRACE_S)
 
-    def start(self, env: Mapping[str, str]) -> None:
+    def start(self, env: Mapping[str, str], interrupts: Interrupts) -> None:
         """Start everybody, return when all are ready. ChildFailed says who is not, and why."""
-        children = [self._runner.start(command) for command in commands(env)]
+        with interrupts.held():
+            children = [self._runner.start(command) for command in commands(env)]
         for child in children:
             child.wait_ready(READY_S)
 
@@ -106,29 +104,29 @@ class Crew:
 
 
 @contextmanager
-def at_work(home: Path) -> Iterator[Crew]:
+def at_work(home: Path, interrupts: Interrupts) -> Iterator[Crew]:
     """Server and processes, all gone at the end of the block: in order after success, at once after anything else."""
-    with EmbeddedServer(home / "server") as server:
+    server, crew = EmbeddedServer(home / "server"), Crew(home)
+    try:
+        with interrupts.held():
+            server.start()
         env = environment(home, server.url)
         os.environ.update({name: value for name, value in env.items() if name.startswith(("MANDOR_", "ORDERS_"))})
         _set_up()
-        crew = Crew(home)
-        try:
-            crew.start(env)
-            yield crew
-            crew.stop()
-        finally:
-            _deaf()
-            crew.kill_all()
+        crew.start(env, interrupts)
+        yield crew
+        crew.stop()
+    finally:
+        interrupts.ignore()
+        crew.kill_all()
+        server.stop()
 
 
 def _set_up() -> None:
-    """What `mandor ledger upgrade` does."""
+    """What `mandor ledger upgrade` does. Imported here, because what reads settings must find ours."""
+    from orchestrator import verification
+    from orchestrator.ledger import open_ledger
+    from orchestrator.settings import settings
+
     given = settings()
     verification.upgrade(open_ledger(given.ledger), given)
-
-
-def _deaf() -> None:
-    """From here on we are cleaning up; a second Ctrl-C would only leave something behind."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)

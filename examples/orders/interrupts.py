@@ -1,0 +1,43 @@
+"""Ctrl-C and its relatives: they end the demo at any time, but never between starting a process and noting it down."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """Turns the signals into KeyboardInterrupt, at once or when the work in hand is done."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._came = False
+
+    def install(self) -> None:
+        """Take over the signals of this process."""
+        for number in SIGNALS:
+            signal.signal(number, self._take)
+
+    def ignore(self) -> None:
+        """We are cleaning up: a second Ctrl-C would only leave something behind."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What comes within the block is raised at its end."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._came:
+            raise KeyboardInterrupt
+
+    def _take(self, _: int, __: FrameType | None) -> None:
+        if not self._held:
+            raise KeyboardInterrupt
+        self._came = True
