@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from orchestrator.settings import env_name
 from schemas.canonical import NotCanonical, canonical_text
@@ -43,7 +44,7 @@ def _fitting(value: Any, model: type[BaseModel] | None) -> Any:
     if model is None or isinstance(value, model):
         return _plain(value)
     try:
-        return model.model_validate(value, strict=True).model_dump(mode="json")
+        return _plain(model.model_validate(value, strict=True))
     except ValidationError as refusal:
         first = refusal.errors(include_url=False, include_context=False)[0]
         path = dotted(("result", *first["loc"]))
@@ -52,12 +53,9 @@ def _fitting(value: Any, model: type[BaseModel] | None) -> Any:
 
 def _plain(value: Any) -> Any:
     try:
-        return _json_types.dump_python(value, mode="json")
+        return to_jsonable_python(value)  # leaves NaN as it is, to be refused; models' own dump makes it null
     except Exception as fault:  # noqa: BLE001  (serializers of users' models may raise anything)
         raise ResultRefused(f"the result is no JSON: {type(fault).__name__}", path="result") from None
-
-
-_json_types: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def _canonical(value: Any) -> str:
