@@ -11,7 +11,7 @@ from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from orchestrator.admission.defaults import default_json, models_within
+from orchestrator.admission.defaults import as_json, models_within
 from orchestrator.admission.params import is_referable
 from orchestrator.errors import ConfigError
 from schemas.canonical import canonical_text
@@ -174,7 +174,7 @@ def _check_field(field: str, info: FieldInfo) -> None:
         hint = "use a factory without arguments, or compute it in the action"
         raise BadDeclaration(f"{field} has a default that depends on other fields", hint=hint)
     if not info.is_required() and not _default_survives(info):
-        hint = "give it a default that its own type reads back from JSON, or none"
+        hint = "give it a default of its own type that JSON can carry, or none"
         raise BadDeclaration(f"{field} has a default that JSON does not give back", hint=hint)
 
 
@@ -187,9 +187,8 @@ def _check_mark(field: str, info: FieldInfo, *, at_top: bool) -> None:
 def _default_survives(info: FieldInfo) -> bool:
     """Whether the plan that is stored, with the default written out, is read as the same value by the worker."""
     try:
-        written = default_json(info)
-        text = canonical_text(written, exact_integers=True)
-        TypeAdapter(info.rebuild_annotation()).validate_json(text, strict=True)
+        default = info.get_default(call_default_factory=True)
+        text = canonical_text(as_json(default), exact_integers=True)
+        return bool(TypeAdapter(info.rebuild_annotation()).validate_json(text, strict=True) == default)
     except Exception:  # noqa: BLE001  (factories and validators are users' code: any fault means no)
         return False
-    return True

@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
-from orchestrator.errors import MandorError
 from schemas.issues import issues_of
 from schemas.plan import ExecutionPlan, Step
 from schemas.policy import Policy
+from workers.outcomes import PermanentError
 
 
-class PlanMistake(MandorError):
+class PlanMistake(PermanentError):
     """Planner code that wrote something that cannot be a plan. `path` is the argument or param at fault."""
 
     kind = "plan_mistake"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from orchestrator.admission.catalogue import ActionSpec, Catalogue
+from orchestrator.admission.catalogue import ActionSpec, Catalogue, Exclusive
 from orchestrator.errors import NotFound
 from workers.binding import StepInputInvalid, bind
 from workers.declarations import (
@@ -105,7 +105,7 @@ class Registry:
         backoff_s: float | None = None,
         backoff_max_s: float | None = None,
         queue: str | None = None,
-        exclusive: Callable[[Params], str | None] | None = None,
+        exclusive: Exclusive | None = None,
     ) -> Callable[[Callable[[Params, "Context"], Result]], Action[Params, Result]]:
         """Declare a function as an action. Limits left out are the policy's.
 

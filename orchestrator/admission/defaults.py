@@ -43,13 +43,13 @@ def filled(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
         if field.key in raw:
             complete[field.key] = _filled_value(field.inner, raw[field.key])
         elif field.name not in raw and not field.info.is_required():
-            complete[field.key] = default_json(field.info)
+            complete[field.key] = as_json(field.info.get_default(call_default_factory=True))
     return complete
 
 
-def default_json(info: FieldInfo) -> Any:
-    """The field's default as JSON holds it."""
-    return to_jsonable_python(info.get_default(call_default_factory=True), by_alias=True)
+def as_json(default: Any) -> Any:
+    """A default as JSON holds it."""
+    return to_jsonable_python(default, by_alias=True)
 
 
 def _filled_value(inner: "Inner | None", value: Any) -> Any:

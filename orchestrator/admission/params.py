@@ -43,6 +43,11 @@ class ParamsReader:
         self.referable = frozenset(
             field_key(name, info) for name, info in model.model_fields.items() if is_referable(info)
         )
+        self._optional = frozenset(
+            field_key(name, info)
+            for name, info in model.model_fields.items()
+            if is_referable(info) and not info.is_required()
+        )
 
     @cached_property
     def _open_model(self) -> type[BaseModel]:
@@ -60,7 +65,7 @@ class ParamsReader:
         try:
             params = self._validate(given, bool(references))
         except ValidationError as refusal:
-            return Reading(None, tuple(islice(issues_at(refusal, given, at, references), MAX_ISSUES)))
+            return Reading(None, tuple(islice(issues_at(refusal, given, at, self._may_lack(references)), MAX_ISSUES)))
         except Exception as fault:  # noqa: BLE001  (users' validators may raise anything; the door answers in issues)
             return Reading(None, (_model_fault(self.model, fault, at),))
         return Reading(params, ())
@@ -68,6 +73,10 @@ class ParamsReader:
     def _validate(self, given: dict[str, Any], is_open: bool) -> BaseModel:
         model = self._open_model if is_open else self.model
         return model.model_validate_json(json.dumps(given, ensure_ascii=False), strict=True, extra="forbid")
+
+    def _may_lack(self, references: Collection[str]) -> frozenset[str]:
+        """Fields whose lack is no fault: the open model asks for every referable one, its defaults aside."""
+        return self._optional.union(references) if references else frozenset()
 
     def complete(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """The params with the model's defaults written out; references stay as they are."""
@@ -86,14 +95,14 @@ def _required(info: FieldInfo) -> FieldInfo:
     return required
 
 
-def issues_at(refusal: ValidationError, raw: Any, at: Path = (), references: Collection[str] = ()) -> Iterator[Issue]:
-    """Pydantic's refusal of the value found at `at`, without the lack of fields that are references."""
+def issues_at(refusal: ValidationError, raw: Any, at: Path = (), may_lack: Collection[str] = ()) -> Iterator[Issue]:
+    """Pydantic's refusal of the value found at `at`, without the lack of fields that may be lacking."""
     count = refusal.error_count()
     if count > MOST_ERRORS:
         yield Issue(dotted(at), Kind.VALUE, f"{count} faults, too many to tell one by one")
         return
     for error in refusal.errors(include_url=False, include_context=False):
-        if error["type"] == "missing" and len(error["loc"]) == 1 and error["loc"][0] in references:
+        if error["type"] == "missing" and len(error["loc"]) == 1 and error["loc"][0] in may_lack:
             continue
         path = dotted((*at, *plain_path(error, raw)))
         yield Issue(path, kind_of(error), message_of(error))

@@ -1,0 +1,166 @@
+"""The door, over whatever comes."""
+
+import json
+import re
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.admission import MAX_ISSUES, PayloadDrift, readmit
+from schemas.canonical import canonical_text
+from schemas.policy import Policy
+from tests.support.plans import ENTITY, HASH, PLAN_ID, admit, built_in
+
+ACTING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+names = st.text("abcdefgh./_- \u00e9", min_size=1, max_size=8)
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+params = (
+    st.tuples(st.just("create_file"), st.fixed_dictionaries({"path": names.map("f".__add__), "content": texts}))
+    | st.tuples(
+        st.just("run_command"),
+        st.fixed_dictionaries({"command": names}, optional={"timeout_ms": st.integers(1, 30_000)}),
+    )
+    | st.tuples(
+        st.just("mutate_record"),
+        st.fixed_dictionaries({"entity_id": st.just(ENTITY), "changes": st.dictionaries(texts, values, max_size=4)}),
+    )
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> dict[str, Any]:
+    """A plan as a planner might mean it, with some ids and some needs given."""
+    steps: list[dict[str, Any]] = []
+    for index, (action, given_params) in enumerate(draw(st.lists(params, min_size=1, max_size=6))):
+        step: dict[str, Any] = {"action": action, "params": given_params}
+        if draw(st.booleans()):
+            step["id"] = f"n{index}"
+        if draw(st.booleans()):
+            earlier = [one.get("id", f"s{place}") for place, one in enumerate(steps)]
+            step["needs"] = draw(st.lists(st.sampled_from(earlier), unique=True)) if earlier else []
+        steps.append(step)
+    return {"plan_id": PLAN_ID, "context_hash": HASH, "steps": steps}
+
+
+def accepted(plan: Any) -> bool:
+    try:
+        admit(json.dumps(plan))
+    except PayloadDrift:
+        return False
+    return True
+
+
+good_plans = plans().filter(accepted)
+quiet = st.text("abc .:!?\n\u00e9", max_size=30)
+slow = settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
+
+
+@slow
+@given(good_plans)
+def test_an_admitted_plan_is_a_fixed_point(plan: Any) -> None:
+    once = admit(json.dumps(plan))
+    again = admit(once.plan_text)
+    stored = readmit(once.plan_text, catalogue=built_in(), policy=Policy(), context_hash=HASH)
+    assert again.plan_text == once.plan_text == stored.plan_text
+    assert again.plan_hash == once.plan_hash == stored.plan_hash
+    assert [step.token for step in again.steps] == [step.token for step in once.steps]
+
+
+@slow
+@given(good_plans, st.sampled_from([None, 0, 2]), st.booleans())
+def test_spelling_does_not_change_the_hash(plan: Any, indent: int | None, ascii_only: bool) -> None:
+    spelled = json.dumps(plan, indent=indent, ensure_ascii=ascii_only, sort_keys=True)
+    assert admit(spelled).plan_hash == admit(json.dumps(plan)).plan_hash
+
+
+@slow
+@given(good_plans, quiet, quiet, st.sampled_from(["", "```json\n", "~~~\n", "<think>{}</think>", "\ufeff"]))
+def test_wrapping_does_not_change_the_hash(plan: Any, before: str, after: str, opening: str) -> None:
+    text = json.dumps(plan)
+    wrapped = (
+        f"{opening}{text}\n```{after}" if opening.startswith(("<", "\ufeff")) else f"{before}\n{opening}{text}{after}"
+    )
+    assert admit(wrapped).plan_hash == admit(text).plan_hash
+
+
+def spots(text: str) -> list[int]:
+    """Where a key begins, outside of strings."""
+    found, inside, index = [], False, 0
+    while index < len(text):
+        if text[index] == "\\" and inside:
+            index += 1
+        elif text[index] == '"':
+            if not inside and text[index - 1] in "{," and is_key(text, index):
+                found.append(index)
+            inside = not inside
+        index += 1
+    return found
+
+
+def is_key(text: str, start: int) -> bool:
+    return text[json.decoder.scanstring(text, start + 1)[1]] == ":"  # type: ignore[attr-defined]
+
+
+@slow
+@given(good_plans, st.data())
+def test_a_key_given_twice_is_refused_at_any_depth(plan: Any, data: st.DataObject) -> None:
+    text = canonical_text(plan, exact_integers=True)
+    start = data.draw(st.sampled_from(spots(text)))
+    key = text[start : json.decoder.scanstring(text, start + 1)[1]]  # type: ignore[attr-defined]
+    doubled = f"{text[:start]}{key}:1,{text[start:]}"
+    assert not accepted_text(doubled)
+
+
+def accepted_text(text: str | bytes) -> bool:
+    try:
+        admit(text)
+    except PayloadDrift as drift:
+        kinds = {issue.kind for issue in drift.issues}
+        return "duplicate_key" not in kinds
+    return True
+
+
+def nothing_else_is_raised(raw: Any) -> None:
+    try:
+        admit(raw)
+    except PayloadDrift as drift:
+        assert 1 <= len(drift.issues) <= MAX_ISSUES  # noqa: PT017
+        json.dumps(drift.errors()).encode()
+        assert not any(ACTING.search(issue.path + issue.message) for issue in drift.issues)  # noqa: PT017
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200) | st.text('{}[]":,\\ \n0eE+-tn<think>/`', max_size=80))
+def test_nothing_else_is_raised_over_noise(raw: Any) -> None:
+    nothing_else_is_raised(raw)
+
+
+@slow
+@given(plans(), st.data())
+def test_nothing_else_is_raised_over_damaged_plans(plan: Any, data: st.DataObject) -> None:
+    text = json.dumps(plan).encode()
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 30)))
+    nothing_else_is_raised(text[:start] + data.draw(st.binary(max_size=6)) + text[end:])
+
+
+@slow
+@given(plans(), st.data(), values)
+def test_nothing_else_is_raised_over_plans_with_odd_values(plan: Any, data: st.DataObject, odd: Any) -> None:
+    place: Any = plan
+    for _ in range(data.draw(st.integers(1, 5))):
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        assume(keys)
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], dict | list) or data.draw(st.booleans()):
+            place[key] = odd
+            break
+        place = place[key]
+    nothing_else_is_raised(json.dumps(plan))

@@ -1,0 +1,92 @@
+"""The policy of a run: settings, file, request, each narrower than the one before."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import ConfigError, SubmissionRefused
+from orchestrator.policies import resolve
+from orchestrator.settings import Settings
+from schemas.policy import PolicyRequest, SomeLimits
+
+
+@pytest.fixture
+def policy_file(tmp_path: Path) -> Any:
+    def write(content: Any) -> Settings:
+        path = tmp_path / "policy.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return Settings(policy_file=path, max_steps=500)
+
+    return write
+
+
+def test_without_a_file_the_settings_are_the_policy() -> None:
+    policy = resolve(Settings(max_steps=7, attempts=5, deadline_s=100.0, result_bytes=10))
+    assert (policy.max_steps, policy.deadline_s, policy.result_bytes) == (7, 100.0, 10)
+    assert policy.limits.attempts == 5
+    assert policy.actions is None
+
+
+def test_the_file_narrows_and_fixes_single_actions(policy_file: Any) -> None:
+    content = {
+        "actions": ["create_file", "pay"],
+        "max_steps": 100,
+        "limits": {"timeout_s": 30},
+        "per_action": {"pay": {"attempts": 9, "backoff_s": 0.5}},
+    }
+    policy = resolve(policy_file(content))
+    assert policy.actions == frozenset({"create_file", "pay"})
+    assert policy.max_steps == 100
+    assert policy.limits_for("pay").attempts == 9
+    assert policy.limits_for("pay", SomeLimits(timeout_s=50)).timeout_s == 30
+    assert policy.limits_for("create_file").attempts == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"max_steps": 501}, "max_steps"),
+        ({"limits": {"attempts": 4}}, "limits.attempts"),
+        ({"max_step": 5}, "max_step"),
+        ({"max_steps": "5"}, "max_steps"),
+        ({"effects": ["magic"]}, "effects"),
+        ("{", "policy.json"),
+        ('{"max_steps": 1, "max_steps": 2}', "max_steps"),
+    ],
+)
+def test_a_file_that_cannot_be_is_named_with_its_fault(policy_file: Any, content: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        resolve(policy_file(content))
+    assert caught.value.path == "MANDOR_POLICY_FILE"
+    assert caught.value.hint
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        resolve(Settings(policy_file=tmp_path / "nowhere.json"))
+
+
+def test_a_request_narrows() -> None:
+    policy = resolve(Settings(), PolicyRequest(max_steps=5, limits=SomeLimits(attempts=1)), deadline_s=60.0)
+    assert (policy.max_steps, policy.deadline_s) == (5, 60.0)
+    assert policy.limits_for("any", SomeLimits(attempts=7)).attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "deadline_s", "path"),
+    [
+        (PolicyRequest(max_steps=1001), None, "policy.max_steps"),
+        (PolicyRequest(limits=SomeLimits(attempts=4)), None, "policy.limits.attempts"),
+        (None, 3601.0, "deadline_s"),
+        (PolicyRequest(deadline_s=10.0), 11.0, "deadline_s"),
+    ],
+)
+def test_a_request_that_would_widen_is_refused(
+    request_: PolicyRequest | None, deadline_s: float | None, path: str
+) -> None:
+    with pytest.raises(SubmissionRefused) as caught:
+        resolve(Settings(), request_, deadline_s)
+    assert caught.value.path == path
+    assert caught.value.hint
