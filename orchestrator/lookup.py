@@ -68,9 +68,10 @@ class Lookup:
             after = page[-1].id
 
     def results(self, run_id: str) -> Mapping[str, Any]:
-        """The results of the completed steps, by step id. NotFound when only the ledger still knows the run."""
-        row = self._kept(run_id)
-        return {step: json.loads(text) for step, text in self._store.views.results(self.ref(row)).items()}
+        """The results of the completed steps, in the order of the plan. NotFound as for `events`."""
+        ref = self.ref(self._kept(run_id))
+        texts = self._store.views.results(ref)
+        return {step.id: json.loads(texts[step.id]) for step in self._store.views.steps(ref) if step.id in texts}
 
     def _kept(self, run_id: str) -> LedgerRun:
         row = self.find(run_id)
@@ -123,6 +124,7 @@ def live(row: LedgerRun, state: RunState, steps: tuple[StepView, ...], letters: 
         ended_at=state.ended_at or None,
         steps=steps,
         dead_letters=letters,
+        error=None if state.error_text is None else error_view(state.error_text),
     )
 
 
@@ -156,15 +158,15 @@ def error_view(text: str) -> ErrorView:
 def event_view(event: Event) -> EventView:
     """One transition."""
     fields = dict(event.fields)
-    step, attempt, fence = (fields.pop(name, "") for name in ("step", "attempt", "fence"))
+    attempt, fence = fields.pop("attempt", ""), fields.pop("fence", "")
     return EventView(
         version=event.version,
         at=event.at,
         event=event.event,
-        step_id=step or None,
+        step_id=fields.pop("step_id", "") or None,
         attempt=int(attempt) if attempt else None,
         fence=int(fence) if fence else None,
-        worker_id=fields.pop("worker", "") or None,
+        worker_id=fields.pop("worker_id", "") or None,
         policy_hash=fields.pop("policy_hash", "") or None,
         steps=tuple(step_id for step_id, *_ in event.steps),
         details={name: value for name, value in fields.items() if value},

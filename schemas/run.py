@@ -197,7 +197,7 @@ class LetterView(Strict):
 
 
 class RunView(Strict):
-    """A run as `run show` prints it. version: grows by one with each transition."""
+    """A run as `run show` prints it. version: grows by one with each transition. error: why no plan was made."""
 
     run_id: RunId
     session_id: str | None
@@ -215,6 +215,7 @@ class RunView(Strict):
     steps: Annotated[tuple[StepView, ...], BeforeValidator(listed)]
     compensations: Annotated[tuple[Any, ...], BeforeValidator(listed)] = ()
     dead_letters: Annotated[tuple[LetterView, ...], BeforeValidator(listed)] = ()
+    error: ErrorView | None = None
 
 
 class EventView(Strict):

@@ -20,7 +20,7 @@ READY_S: Final = 45.0
 GRACE_S: Final = 5.0
 FOREIGN: Final = ("MANDOR_", "CELERY_")
 # A lost worker is missed after one lease. The default suits steps that run for minutes; a demo is in a hurry.
-HASTE: Final = {"MANDOR_LEASE_S": "4", "MANDOR_SWEEP_S": "1", "MANDOR_DISPATCH_CHECK_S": "3"}
+HASTE: Final = {"MANDOR_LEASE_S": "4", "MANDOR_SWEEP_S": "1", "MANDOR_DISPATCH_CHECK_S": "1"}
 
 
 def environment(home: Path, redis_url: str) -> dict[str, str]:

@@ -77,10 +77,23 @@ def show(letter_id: str) -> None:
     if output.as_json():
         output.print_json({**_entry(letter), **letter.content, "attempts": letter.content.get("attempts", [])})
         return
-    fields = _entry(letter)
-    output.print_fields({**fields, "run": fields.pop("run_id"), "step": fields.pop("step_id")})
+    _print_letter(letter)
     for name, value in letter.content.items():
         _print_content(name, value)
+
+
+def _print_letter(letter: DeadLetter) -> None:
+    output.print_fields(
+        {
+            "id": letter.id,
+            "kind": letter.kind,
+            "status": letter.status,
+            "created": output.when(letter.created_at),
+            "run": letter.run_id,
+            "step": letter.step_id,
+            "reason": letter.reason,
+        }
+    )
 
 
 def _entry(letter: DeadLetter) -> dict[str, Any]:
@@ -88,25 +101,38 @@ def _entry(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _print_content(name: str, value: Any) -> None:
-    """Text as it was written, line by line; anything else as JSON. All of it escaped."""
-    click.echo()
-    click.echo(f"{printable(name)}:")
+    """Text as it was written, line by line; anything else as JSON. All of it escaped; what is not known is left out."""
+    if value is None:
+        return
     if name == "attempts" and isinstance(value, list):
         for number, attempt in enumerate(value, 1):
             _print_attempt(number, attempt)
-        return
-    for part in _readable(value).splitlines() or [""]:
-        click.echo(f"  {printable(part)}")
+    else:
+        click.echo()
+        _print_named(name, value)
 
 
 def _print_attempt(number: int, attempt: Any) -> None:
+    click.echo(f"\nattempt {number}")
     fields = attempt if isinstance(attempt, dict) else {"attempt": attempt}
-    click.echo(f"  {number}.")
     for name, value in fields.items():
-        click.echo(f"    {printable(str(name))}:")
-        for part in _readable(value).splitlines():
-            click.echo(f"      {printable(part)}")
+        if value is not None:
+            _print_named(str(name), value, indent="  ")
+
+
+def _print_named(name: str, value: Any, indent: str = "") -> None:
+    lines = [printable(part) for part in _readable(value).splitlines()]
+    if len(lines) == 1:
+        click.echo(f"{indent}{printable(name)}: {lines[0]}")
+        return
+    click.echo(f"{indent}{printable(name)}:")
+    for part in lines:
+        click.echo(f"{indent}  {part}")
 
 
 def _readable(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "message" in one for one in value):
+        return "\n".join(f"{one.get('path') or '(all of it)'}: {one['message']}" for one in value) + "\n"
+    return json.dumps(value, ensure_ascii=False, indent=2)

@@ -157,7 +157,8 @@ def _summary(run: RunView) -> Mapping[str, output.Cell]:
         "ended": output.when(run.ended_at),
         "took": duration(took),
         "steps": f"{done} of {len(run.steps)} completed" if run.steps else None,
-        "note": None if run.steps or not run.ended_at else "its steps are no longer in the state store",
+        "error": f"{run.error.kind}: {run.error.message}" if run.error else None,
+        "note": None if run.steps or not run.plan_hash else "its steps are no longer in the state store",
     }
 
 
