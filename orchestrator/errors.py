@@ -48,7 +48,12 @@ class ConfigError(MandorError):
 
 
 class SubmissionRefused(MandorError):
+    """The message names every path that is wrong, for callers who get nothing else; path is the first of them."""
+
     kind = "submission_refused"
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
 class SubmissionConflict(SubmissionRefused):

@@ -55,7 +55,7 @@ def refusal(issues: list[Issue]) -> SubmissionRefused:
     """All that is wrong in one message: a caller without our code sees nothing but the text."""
     shown = "; ".join(f"{issue.path or '(submission)'}: {issue.message}" for issue in issues[:SHOWN_ISSUES])
     more = f"; and {len(issues) - SHOWN_ISSUES} more" if len(issues) > SHOWN_ISSUES else ""
-    return SubmissionRefused(shown + more, hint="correct these fields and submit again")
+    return SubmissionRefused(shown + more, path=issues[0].path or None, hint="correct these fields and submit again")
 
 
 def resolve_policy(submission: Submission, settings: Settings) -> Policy:

@@ -13,33 +13,46 @@ from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Due, Publish, Republish
 from orchestrator.supervisors.passes import Counts, Duties, walk
+from orchestrator.telemetry import events
+from orchestrator.telemetry.logs import emit
 from schemas.ids import RunRef
 
 NAME = "redispatch-lost-steps"
 
 
 def run_once(app: Celery, store: Store, settings: Settings) -> Counts:
-    """One pass over messages without a claim. While the broker is away nothing is known, and nothing done."""
-    is_empty = asked_once(lambda queue: dispatch.queue_depth(app, queue) == 0)
+    """One pass over messages without a claim."""
+    depth = asked_once(lambda queue: depth_or_none(app, queue))
     plan_queue = names.queue(settings.queue_prefix, "plan")
 
     def handle(due: Due) -> Publish | None:
         queue = queue_of(store, due.ref, due.step_id, plan_queue)
-        return check(store, due, queue is None or is_empty(queue))
+        waiting = 0 if queue is None else depth(queue)
+        # while the broker is away nothing is known of the message: the member comes again
+        return None if waiting is None else check(store, due, waiting == 0)
 
     return walk(app, store, Duties(NAME, "dispatches", handle, round(settings.sweep_s * 1000)))
 
 
-def asked_once(ask: Callable[[str], bool]) -> Callable[[str], bool]:
+def asked_once(ask: Callable[[str], int | None]) -> Callable[[str], int | None]:
     """An answer per queue, kept for one pass."""
-    answers: dict[str, bool] = {}
+    answers: dict[str, int | None] = {}
 
-    def answer(queue: str) -> bool:
+    def answer(queue: str) -> int | None:
         if queue not in answers:
             answers[queue] = ask(queue)
         return answers[queue]
 
     return answer
+
+
+def depth_or_none(app: Celery, queue: str) -> int | None:
+    """Ready messages in a queue, None while the broker is away."""
+    try:
+        return dispatch.queue_depth(app, queue)
+    except dispatch.broker_errors(app) as error:
+        emit(events.PassFailed(NAME, "broker_unavailable", events.where(error)))
+        return None
 
 
 def queue_of(store: Store, ref: RunRef, step_id: str | None, plan_queue: str) -> str | None:

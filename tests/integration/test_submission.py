@@ -1,0 +1,166 @@
+"""One submission, one run: at any crash between two writes, and however often it is sent."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from orchestrator import dispatch, submission
+from orchestrator.errors import LedgerUnavailable, StoreUnavailable, SubmissionConflict, SubmissionRefused
+from orchestrator.telemetry.logs import identity
+from schemas.ids import RunRef
+from schemas.run import SubmitAnswer
+from schemas.states import RunStatus
+from tests.support.installation import Installation, installation
+from tests.support.servers import Server
+
+FIELDS: dict[str, Any] = {"planner": "orders.fulfil", "context": {"order": 7}}
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@pytest.fixture
+def ours(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[Installation]:
+    prefix = f"{namespace}."
+    with installation(redis_server.url, tmp_path, namespace=namespace, queue_prefix=prefix, shards=2) as made:
+        yield made
+
+
+def submit(ours: Installation, task_id: str = "task-1", **changes: Any) -> SubmitAnswer:
+    read = submission.read({**FIELDS, **changes}, ours.settings)
+    with identity(job_id=task_id):
+        return submission.submit(ours.app, ours.store, ours.ledger, ours.settings, read, task_id)
+
+
+def crash(*_: Any, **__: Any) -> Any:
+    raise Crash
+
+
+def plan_messages(ours: Installation, server: Server) -> int:
+    return int(server.client.llen(ours.queue("plan")))
+
+
+def test_a_submission_is_remembered_created_and_sent_for_planning(ours: Installation, redis_server: Server) -> None:
+    answer = submit(ours, session_id="alice", request_id="r1")
+    assert (answer.status, answer.created) == (RunStatus.ACCEPTED, True)
+    row = ours.ledger.run(answer.run_id)
+    assert row is not None
+    state = ours.store.views.run(RunRef(row.run_id, row.session))
+    assert state is not None
+    assert (state.status, state.policy_hash, state.context_hash) == ("accepted", row.policy_hash, row.context_hash)
+    assert plan_messages(ours, redis_server) == 1
+
+
+def test_sent_again_it_is_the_run_it_was(ours: Installation, redis_server: Server) -> None:
+    first = submit(ours, "task-1", request_id="r1")
+    again = submit(ours, "task-2", request_id="r1")
+    assert again.run_id == first.run_id
+    assert (first.created, again.created) == (True, False)
+    assert plan_messages(ours, redis_server) == 1
+
+
+def test_the_same_request_with_other_content_changes_nothing(ours: Installation, redis_server: Server) -> None:
+    first = submit(ours, request_id="r1")
+    with pytest.raises(SubmissionConflict, match=first.run_id):
+        submit(ours, request_id="r1", context={"order": 8})
+    row = ours.ledger.run(first.run_id)
+    assert row is not None
+    assert '"order":7' in row.submission_text
+    assert plan_messages(ours, redis_server) == 1
+
+
+def test_fifty_at_once_are_one_run(ours: Installation, redis_server: Server) -> None:
+    with ThreadPoolExecutor(10) as crowd:
+        answers = list(crowd.map(lambda n: submit(ours, f"task-{n}", request_id="r1"), range(50)))
+    assert len({answer.run_id for answer in answers}) == 1
+    assert sum(answer.created for answer in answers) == 1
+    assert plan_messages(ours, redis_server) == 1
+    assert len(ours.ledger.runs(10)) == 1
+
+
+@pytest.mark.parametrize("target", ["store.runs.create_run", "publish"])
+def test_killed_between_two_writes_and_sent_again(
+    ours: Installation, redis_server: Server, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    with monkeypatch.context() as broken:
+        owner: Any = ours.store.runs if target.startswith("store") else dispatch
+        broken.setattr(owner, target.rpartition(".")[2], crash)
+        with pytest.raises(Crash):
+            submit(ours)
+    answer = submit(ours)
+    assert answer.created is (target != "publish")
+    assert len(ours.ledger.runs(10)) == 1
+    row = ours.ledger.runs(1)[0]
+    assert ours.store.views.run(RunRef(row.run_id, row.session)) is not None
+    # a plan message that was not sent is due
+    assert plan_messages(ours, redis_server) == (0 if target == "publish" else 1)
+    due = redis_server.client.zcard(ours.store.keys.due(ours.store.keys.shard_of(row.run_id), "dispatches"))
+    assert due == 1
+
+
+def test_a_run_that_ended_and_was_forgotten_is_not_run_again(ours: Installation, redis_server: Server) -> None:
+    first = submit(ours, request_id="r1")
+    assert ours.ledger.end_run(first.run_id, 1, RunStatus.SUCCEEDED, None, 9, 1_800_000_000_000)
+    redis_server.client.delete(ours.store.keys.state(RunRef(first.run_id)))
+    answer = submit(ours, "task-2", request_id="r1")
+    assert (answer.run_id, answer.status, answer.created) == (first.run_id, RunStatus.SUCCEEDED, False)
+    assert ours.store.views.run(RunRef(first.run_id)) is None
+
+
+def test_nothing_is_accepted_that_is_not_remembered(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> Any:
+        raise LedgerUnavailable("gone")
+
+    monkeypatch.setattr(ours.ledger, "accept", away)
+    created: list[Any] = []
+    monkeypatch.setattr(ours.store.runs, "create_run", lambda *args: created.append(args))
+    with pytest.raises(LedgerUnavailable):
+        submit(ours)
+    assert not created
+
+
+def test_a_store_that_is_away_is_repeated_into_the_same_run(
+    ours: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ours.store.runs, "create_run", away)
+        with pytest.raises(StoreUnavailable):
+            submit(ours)
+    assert submit(ours).created
+
+
+def test_a_bad_one_leaves_one_letter_and_rings(ours: Installation, redis_server: Server) -> None:
+    bad = {**FIELDS, "nope": {"__type__": "uuid", "__value__": 1}}
+    with pytest.raises(SubmissionRefused) as caught:
+        submission.read(bad, ours.settings)
+    ids = {submission.bury(ours.app, ours.ledger, ours.settings, caught.value, bad, "task-1") for _ in range(2)}
+    letter = ours.ledger.letter(ids.pop())
+    assert not ids
+    assert letter is not None
+    assert letter.content["submission"] == bad
+    assert "nope" in letter.reason
+    assert redis_server.client.llen(ours.queue("dlq")) == 2
+
+
+def test_a_broker_that_is_away_does_not_lose_the_run(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(dispatch, "_send_all", refuse)
+    assert submit(ours, uuid4().hex).created
+
+
+def test_ids_and_content_stay_apart(ours: Installation, redis_server: Server) -> None:
+    """A plan message of a large submission is as small as any other."""
+    submit(ours, goal="secret " * 10_000)
+    (message,) = redis_server.client.lrange(ours.queue("plan"), 0, -1)
+    assert len(message) < 8192
+    assert "secret" not in str(message)

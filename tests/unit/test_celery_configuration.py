@@ -1,0 +1,102 @@
+"""celeryconfig.py says what Celery does, and the Procfile starts what it describes."""
+
+import re
+from typing import Any
+
+import pytest
+from celery.app.defaults import DEFAULTS
+
+from orchestrator import names
+from orchestrator.settings import settings
+from tests.support.environment import ROOT
+from tests.support.installation import celery_app
+
+LOCAL = "redis://127.0.0.1:6379/0"
+
+
+def procfile() -> dict[str, str]:
+    lines = (ROOT / "Procfile").read_text().splitlines()
+    return dict(line.split(": ", 1) for line in lines if line)
+
+
+def test_nothing_listed_is_celerys_default_already() -> None:
+    with celery_app(LOCAL) as app:
+        listed = {name: value for name, value in vars(configuration()).items() if name in DEFAULTS}
+        same = [name for name, value in listed.items() if DEFAULTS[name] == value]
+        assert same == ["task_create_missing_queue_type"]  # differs on RabbitMQ only
+        assert set(listed) >= {"task_acks_late", "task_reject_on_worker_lost", "beat_schedule", "task_queues"}
+        assert app.conf.task_acks_late is True
+
+
+def configuration() -> Any:
+    from tests.support import installation
+
+    return installation._configuration()
+
+
+def test_every_supervisor_has_an_entry_that_never_expires() -> None:
+    with celery_app(LOCAL, sweep_s=3) as app:
+        schedule = app.conf.beat_schedule
+        assert set(schedule) == set(names.SUPERVISORS)
+        for name, entry in schedule.items():
+            assert entry["task"] == names.supervisor_task(name)
+            assert entry["schedule"] == 3.0
+            assert "expires" not in entry["options"]
+
+
+@pytest.mark.parametrize("prefix", ["mandor.", "shop-"])
+def test_tasks_go_to_the_queue_of_their_kind(prefix: str) -> None:
+    with celery_app(LOCAL, queue_prefix=prefix) as app:
+        for task, queue in [
+            (names.SUBMIT, "control"),
+            (names.SETTLE, "control"),
+            (names.PLAN, "plan"),
+            (names.STEP, "steps"),
+            (names.supervisor_task("settle-runs"), "supervise"),
+        ]:
+            assert app.amqp.router.route({}, task)["queue"].name == prefix + queue
+
+
+def test_queues_are_selected_by_their_short_names_whatever_the_prefix() -> None:
+    with celery_app(LOCAL, queue_prefix="shop-") as app:
+        app.amqp.queues.select(["steps", "plan"])
+        assert set(app.amqp.queues.consume_from) == {"shop-steps", "shop-plan"}
+
+
+def test_a_worker_without_q_leaves_the_bells_alone() -> None:
+    with celery_app(LOCAL) as app:
+        assert "mandor.dlq" not in app.amqp.queues.consume_from
+
+
+def test_rabbitmq_gets_quorum_queues_whose_consumers_may_take_their_time() -> None:
+    with celery_app(LOCAL, broker_url="amqp://guest@127.0.0.1//", visibility_timeout_s=7200) as app:
+        queue = app.amqp.queues["mandor.steps"]
+        assert queue.queue_arguments == {"x-queue-type": "quorum", "x-consumer-timeout": 7_200_000}
+        assert app.conf.broker_transport_options == {"confirm_publish": True}
+        assert app.conf.result_backend == LOCAL
+
+
+def test_a_socket_is_named_as_kombu_names_it() -> None:
+    with celery_app("unix:///tmp/s/redis.sock?db=2") as app:
+        assert app.conf.broker_url == "redis+socket:///tmp/s/redis.sock?virtual_host=2"
+
+
+def test_no_call_to_a_server_is_without_a_time_limit() -> None:
+    with celery_app(LOCAL) as app:
+        options = app.conf.broker_transport_options
+        limits = [options["socket_timeout"], options["socket_connect_timeout"]]
+        limits += [app.conf.redis_socket_timeout, app.conf.redis_socket_connect_timeout]
+        assert all(0 < limit <= 5 for limit in limits)
+        assert app.conf.result_expires
+        assert app.conf.result_chord_expires > settings().deadline_s
+
+
+def test_every_worker_of_the_procfile_stops_softly_and_alone() -> None:
+    workers = {name: line for name, line in procfile().items() if " worker " in line}
+    assert set(workers) == {"planner", "steps", "control", "supervise"}
+    for line in workers.values():
+        assert line.startswith("env REMAP_SIGTERM=SIGQUIT celery -A orchestrator.app worker ")
+        assert "--without-gossip --without-mingle" in line
+    queues = {name: re.findall(r"-Q (\S+)", line) for name, line in workers.items()}
+    assert queues == {"planner": ["plan"], "steps": ["steps"], "control": ["control"], "supervise": ["supervise"]}
+    assert procfile()["beat"] == "celery -A orchestrator.app beat"

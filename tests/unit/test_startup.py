@@ -1,0 +1,157 @@
+"""Start-up refuses what would break a promise, naming the setting and the mend."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import startup
+from orchestrator.errors import ConfigError
+from orchestrator.settings import Settings
+from tests.support.environment import ROOT
+from tests.support.installation import celery_app
+
+GOOD_CONF: dict[str, Any] = {
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": True,
+    "worker_deduplicate_successful_tasks": False,
+    "task_always_eager": False,
+    "accept_content": ["json"],
+    "broker_transport_options": {"visibility_timeout": 3600.0},
+}
+SOFT = {"REMAP_SIGTERM": "SIGQUIT"}
+
+
+def launch(pool: str = "prefork", queues: tuple[str, ...] = ("mandor.steps",), **conf: Any) -> startup.Launch:
+    return startup.Launch(pool, frozenset(queues), {**GOOD_CONF, **conf}, SOFT)
+
+
+def refused(call: Callable[[], None]) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        call()
+    assert caught.value.path
+    assert caught.value.hint
+    return caught.value
+
+
+def test_our_packages_are_ours() -> None:
+    startup.check_packages()
+
+
+@pytest.mark.parametrize("name", startup.PACKAGES)
+@pytest.mark.parametrize("origin", ["/srv/app/{name}.py", "/srv/app/{name}/__init__.py", None])
+def test_somebody_elses_package_is_refused(name: str, origin: str | None) -> None:
+    found: dict[str, str | None] = {each: str(ROOT / each / "__init__.py") for each in startup.PACKAGES}
+    found["celeryconfig"] = str(ROOT / "celeryconfig.py")
+    startup.check_packages(found, ROOT)
+    found[name] = origin.format(name=name) if origin else None
+    error = refused(lambda: startup.check_packages(found, ROOT))
+    assert error.path == name
+
+
+@pytest.mark.parametrize(
+    ("field", "url", "name"),
+    [
+        ("redis_url", "rediscluster://h", "MANDOR_REDIS_URL"),
+        ("redis_url", "localhost:6379", "MANDOR_REDIS_URL"),
+        ("broker_url", "sqs://", "MANDOR_BROKER_URL"),
+        ("broker_url", "memory://", "MANDOR_BROKER_URL"),
+        ("result_url", "rpc://", "MANDOR_RESULT_URL"),
+        ("result_url", "db+sqlite:///x", "MANDOR_RESULT_URL"),
+        ("result_url", "cache+memcached://h", "MANDOR_RESULT_URL"),
+    ],
+)
+def test_services_we_cannot_build_on(field: str, url: str, name: str) -> None:
+    fields: dict[str, Any] = {field: url}
+    error = refused(lambda: startup.check_services(Settings(**fields)))
+    assert error.path == name
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"redis_url": "rediss://h/0"},
+        {"redis_url": "unix:///tmp/x.sock?db=1"},
+        {"broker_url": "amqp://guest@h//"},
+        {"broker_url": "amqps://h//"},
+    ],
+)
+def test_services_we_build_on(fields: dict[str, Any]) -> None:
+    startup.check_services(Settings(**fields))
+
+
+@pytest.mark.parametrize("name", ["CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"])
+def test_a_broker_url_of_celerys_own_must_be_ours(name: str) -> None:
+    given = Settings(redis_url="redis://ours/0")
+    startup.check_overrides(given, {name: "redis://ours/0"})
+    startup.check_overrides(given, {name: ""})
+    assert refused(lambda: startup.check_overrides(given, {name: "redis://theirs/0"})).path == name
+
+
+def test_a_result_url_of_celerys_own_must_be_ours() -> None:
+    given = Settings(redis_url="redis://ours/0", result_url="redis://results/0")
+    startup.check_overrides(given, {"CELERY_RESULT_BACKEND": "redis://results/0"})
+    refused(lambda: startup.check_overrides(given, {"CELERY_RESULT_BACKEND": "redis://ours/0"}))
+
+
+@pytest.mark.parametrize("pool", ["solo", "threads", "thread", "gevent", "eventlet"])
+@pytest.mark.parametrize("queue", ["mandor.steps", "mandor.plan", "gpu"])
+def test_steps_and_plans_need_a_pool_that_kills(pool: str, queue: str) -> None:
+    error = refused(lambda: startup.check_worker(Settings(), launch(pool, (queue, "mandor.control"))))
+    assert error.path == "worker_pool"
+    assert queue in error.message
+
+
+def test_control_may_run_in_any_pool() -> None:
+    startup.check_worker(Settings(), launch("solo", ("mandor.control", "mandor.supervise", "celery")))
+
+
+@pytest.mark.parametrize("environ", [{}, {"REMAP_SIGTERM": "SIGINT"}])
+def test_sigterm_must_stop_softly(environ: dict[str, str]) -> None:
+    error = refused(lambda: startup.check_soft_stop(environ))
+    assert "REMAP_SIGTERM=SIGQUIT" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("task_acks_late", False),
+        ("task_reject_on_worker_lost", None),
+        ("worker_deduplicate_successful_tasks", True),
+        ("task_always_eager", True),
+        ("accept_content", ["json", "pickle"]),
+        ("broker_transport_options", {"visibility_timeout": 60}),
+    ],
+)
+def test_what_celery_does_must_be_what_we_say(name: str, value: Any) -> None:
+    assert refused(lambda: startup.check_worker(Settings(), launch(**{name: value}))).path == name
+
+
+def test_our_own_configuration_passes() -> None:
+    with celery_app("redis://127.0.0.1:6379/0") as app:
+        startup.check_configuration(Settings(), app.conf)
+
+
+class Policy:
+    def __init__(self, found: str | None) -> None:
+        self.found = found
+
+    def config(self, name: str) -> str | None:
+        assert name == "maxmemory-policy"
+        return self.found
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "volatile-ttl"])
+def test_a_server_that_evicts_is_refused(policy: str) -> None:
+    assert policy in refused(lambda: startup.check_server(Policy(policy))).message
+
+
+@pytest.mark.parametrize("policy", ["noeviction", None])
+def test_a_server_that_keeps_or_will_not_say_passes(policy: str | None) -> None:
+    startup.check_server(Policy(policy))
+
+
+def test_refusals_name_a_folder_that_exists() -> None:
+    assert Path(startup.__file__).parent.parent == ROOT
