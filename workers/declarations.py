@@ -5,7 +5,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, cast, get_type_hints
+from types import UnionType
+from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -19,6 +20,7 @@ from schemas.ids import ACTION_NAME
 from schemas.issues import issues_of
 from schemas.policy import SomeLimits
 from schemas.states import EffectClass
+from workers.outcomes import Snooze
 
 QUEUE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 RETURN: Final = "return"
@@ -111,9 +113,14 @@ def params_model_of(function: Callable[..., Any], where: str) -> type[BaseModel]
 
 
 def result_model_of(function: Callable[..., Any], where: str) -> type[BaseModel] | None:
-    """The pydantic model an action returns; None where it returns plain JSON or nothing."""
+    """The pydantic model an action returns, if not a Snooze; None where it returns plain JSON or nothing."""
     result = _hints(function, where).get(RETURN)
-    return result if _is_model(result) else None
+    members = [one for one in get_args(result) if one is not Snooze] if _is_union(result) else [result]
+    return members[0] if len(members) == 1 and _is_model(members[0]) else None
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in {Union, UnionType}
 
 
 def planner_input_of(function: Callable[..., Any], where: str) -> type[BaseModel] | None:

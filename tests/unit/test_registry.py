@@ -13,7 +13,7 @@ from orchestrator.errors import ConfigError, NotFound
 from orchestrator.settings import Settings
 from schemas.policy import SomeLimits
 from schemas.states import EffectClass
-from workers import Context, ExecutionPlan, PlanContext
+from workers import Context, ExecutionPlan, PlanContext, Snooze
 from workers.registry import Action, BadDeclaration, Registry, load_actions
 
 
@@ -90,6 +90,16 @@ def test_a_declared_action_is_described_and_still_a_function() -> None:
     assert "test_registry.py:" in spec.origin
     assert charge(Charge(card="c", cents=1), None).charge_id == "c-1"  # type: ignore[arg-type]
     assert registry.find_action("payments.charge") is charge
+
+
+def may_snooze(params: Charge, ctx: Context) -> Charged | Snooze: ...  # type: ignore[empty-body]
+def may_lack(params: Charge, ctx: Context) -> Charged | None: ...
+
+
+def test_a_result_may_be_put_off() -> None:
+    registry = Registry()
+    assert registry.action("a", effect="pure")(may_snooze).spec.result_model is Charged
+    assert registry.action("b", effect="pure")(may_lack).spec.result_model is None
 
 
 def test_the_catalogue_is_a_picture_of_the_moment() -> None:

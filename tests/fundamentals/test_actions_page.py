@@ -1,0 +1,89 @@
+"""The code in docs/actions.md is run here as it stands there."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from orchestrator.admission import Kind, validate_handoff
+from schemas.canonical import hash_of
+from schemas.policy import Policy
+from schemas.states import EffectClass
+from workers import PlanContext
+from workers.planners import PlannerInputInvalid, call_planner
+from workers.registry import Registry
+
+PAGE = Path(__file__).parents[2] / "docs" / "actions.md"
+ORDER = {"card": "4242", "skus": ["tea", "cup"]}
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def shop(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModuleType]]:
+    """Each block of the page as an imported module."""
+    monkeypatch.syspath_prepend(tmp_path)
+    names = [f"actions_page_{number}" for number, _ in enumerate(blocks())]
+    for name, block in zip(names, blocks(), strict=True):
+        (tmp_path / f"{name}.py").write_text(block)
+    yield [import_module(name) for name in names]
+    for name in names:
+        del sys.modules[name]
+
+
+def context(value: object) -> PlanContext:
+    return PlanContext("run", None, "send it", json.dumps(value), hash_of(value), Policy())
+
+
+def test_the_declarations_are_taken(registry: Registry, shop: list[ModuleType]) -> None:
+    catalogue = registry.catalogue()
+    assert set(catalogue.actions) == {"payments.charge", "shipping.book"}
+    assert catalogue.actions["payments.charge"].effect is EffectClass.KEYED
+    assert catalogue.actions["payments.charge"].summary == "Take money from a card."
+    assert catalogue.actions["shipping.book"].referable == {"paid_by"}
+    assert catalogue.planners == {"orders.fulfil"}
+
+
+def test_the_plan_passes_the_door(registry: Registry, shop: list[ModuleType]) -> None:
+    ctx = context(ORDER)
+    answer = call_planner(registry.find_planner("orders.fulfil"), ctx)
+    admission = validate_handoff(
+        answer.raw, catalogue=registry.catalogue(), policy=ctx.policy, context_hash=ctx.context_hash
+    )
+    assert [(step.id, step.needs, step.refs) for step in admission.steps] == [
+        ("charge", (), ()),
+        ("s1", ("charge",), ("charge",)),
+        ("s2", ("charge",), ("charge",)),
+    ]
+    assert admission.steps[1].params["carrier"] == "post"
+
+
+def test_a_context_that_does_not_fit_names_the_key(registry: Registry, shop: list[ModuleType]) -> None:
+    with pytest.raises(PlannerInputInvalid, match=r"context\.skus"):
+        call_planner(registry.find_planner("orders.fulfil"), context({"card": "4242", "skus": "tea"}))
+
+
+def test_the_judge_tells_path_and_kind(registry: Registry, shop: list[ModuleType]) -> None:
+    raw = {
+        "plan_id": "x",
+        "context_hash": "0" * 64,
+        "steps": [{"action": "payments.charge", "params": {"card": "4242"}}],
+    }
+    assert shop[-1].judge(json.dumps(raw)) == ["plan_id: value", "steps.0.params.cents: missing"]
+
+
+def test_the_table_of_kinds_is_complete() -> None:
+    table = PAGE.read_text().split("| stage | kinds |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", table)) == set(Kind)
+
+
+def test_the_table_of_effect_classes_is_complete() -> None:
+    table = PAGE.read_text().split("| `effect=` |")[1].split("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(EffectClass)
