@@ -17,7 +17,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, Row, and_, select, update
 
 from orchestrator.errors import EffectRefused
-from orchestrator.ledger.engine import insert_absent
+from orchestrator.ledger.engine import insert_absent, refuse_foreign
 from orchestrator.ledger.tables import EffectState, effects
 from schemas.states import EffectClass, Fact
 
@@ -152,10 +152,11 @@ class EffectRows:
         the row late: it happened after its claim had been ended and judged.
         With a connection: a part of the caller's transaction, which must hold the effect too and which the caller ends.
         On AlreadyLanded and Closed the caller must roll back, and then nothing has happened.
-        EffectRefused: the row belongs to another step token; roll back as well.
+        EffectRefused: the row belongs to another step token; roll back as well. LedgerError: no connection of `begin`.
         """
         effect = Effect(run_id, step_id, kind)
         if connection is not None:
+            refuse_foreign(connection)
             return self._land(connection, effect, fence, token, result_text)
         with self._begin() as own:
             answer = self._land(own, effect, fence, token, result_text)

@@ -1,6 +1,6 @@
-"""Connections of one process to the ledger's database; the only module that tells SQLite from PostgreSQL.
+"""Connections of one process to the ledger's database; the only module that knows that it is SQLite.
 
-SQLite is run in WAL mode with full synchronisation, and every writing transaction takes the write lock when it begins:
+It is run in WAL mode with full synchronisation, and every writing transaction takes the write lock when it begins:
 with the driver's own deferred transactions, two that read and then write the same row lose one of the writes.
 """
 
@@ -17,14 +17,16 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 import sqlalchemy
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, select, text
+from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, select
 from sqlalchemy import exc as sql
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import ExceptionContext
+from sqlalchemy.pool import QueuePool
 
 from orchestrator.errors import ConfigError, LedgerError, LedgerMissing, LedgerUnavailable
 from orchestrator.ledger.tables import REVISION, VERSION_TABLE
 
+MODE = "ledger_mode"  # execution option of a connection: how its transaction begins
 Mode = Literal["IMMEDIATE", "DEFERRED"]
 ConnectListener = Callable[[Any, Any], None]
 CheckoutListener = Callable[[Any, Any, Any], None]
@@ -33,7 +35,7 @@ PATIENCE_S = 30.0  # how long a transaction waits for the write lock before the 
 BUSY_S = 5.0  # one wait inside SQLite; its polling is unfair, so several short ones beat one long one
 UPGRADE = "run `mandor ledger upgrade`"
 AWAY = (sql.OperationalError, sql.InterfaceError, sql.InternalError)
-LOCKED = ("database is locked", "database table is locked", "locking protocol", "database schema is locked")
+LOCKED = ("database is locked", "locking protocol")
 VERSION = sqlalchemy.table(VERSION_TABLE, sqlalchemy.column("version_num", sqlalchemy.String))
 
 
@@ -44,13 +46,12 @@ class _Locked(LedgerUnavailable):
 class Database:
     """One database, reached by a pool of connections that belongs to the process that uses it.
 
-    url: `sqlite:////absolute/path` (one slash more than the path has) or `postgresql+psycopg://…`.
+    url: `sqlite:////absolute/path` (three slashes, then the path).
     patience_s: the longest wait for the write lock.
     """
 
     def __init__(self, url: str, patience_s: float = PATIENCE_S) -> None:
-        self.url = parse_url(url)
-        self.path = Path(self.url.database) if self.url.drivername == "sqlite" and self.url.database else None
+        self.path = path_in(url)
         self._patience_s = patience_s
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -61,21 +62,14 @@ class Database:
 
     def prepare(self) -> None:
         """Create the file (0600) in its folder (0700) if they are not there; the folders of others keep their mode."""
-        if self.path is None:
-            return
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _creating:
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError as there:
-            if not self.path.is_file():
-                raise LedgerUnavailable(
-                    f"cannot create the ledger's file: {there}", hint="mend MANDOR_LEDGER_URL"
-                ) from None
         except OSError as error:
-            raise LedgerUnavailable(
-                f"cannot create the ledger's file: {error}", hint="mend MANDOR_LEDGER_URL"
-            ) from error
+            if not self.path.is_file():
+                message = f"cannot create the ledger's file: {error}"
+                raise LedgerUnavailable(message, hint="mend MANDOR_LEDGER_URL or the permissions") from error
 
     @contextmanager
     def writing(self, *, any_revision: bool = False) -> Iterator[Connection]:
@@ -122,7 +116,7 @@ class Database:
 
     def _begin(self, mode: Mode, any_revision: bool) -> Connection:
         try:
-            connection = self._engine().connect().execution_options(ledger_mode=mode)
+            connection = self._engine().connect().execution_options(**{MODE: mode})
         except sql.TimeoutError as error:
             raise LedgerUnavailable(f"no connection became free: {error}", hint="use fewer threads") from error
         try:
@@ -144,16 +138,15 @@ class Database:
             return self._made
 
     def _make_engine(self) -> Engine:
-        if self.path is None:
-            engine = create_engine(self.url, pool_pre_ping=True, hide_parameters=True)
-        else:
-            path, busy_s = self.path, min(BUSY_S, self._patience_s)
-            engine = create_engine(self.url, creator=lambda: connect_sqlite(path, busy_s), hide_parameters=True)
-            event.listen(engine, "begin", begin_sqlite)
-            event.listen(engine, "connect", remember_file(path))
-            event.listen(engine, "checkout", same_file(path))
-            count_open(engine, self._open)
+        path, busy_s = self.path, min(BUSY_S, self._patience_s)
+        engine = create_engine(
+            "sqlite://", creator=lambda: connect(path, busy_s), poolclass=QueuePool, hide_parameters=True
+        )
+        event.listen(engine, "begin", begin)
+        event.listen(engine, "connect", remember_file(path))
+        event.listen(engine, "checkout", same_file(path))
         event.listen(engine, "handle_error", explain)
+        count_open(engine, self._open)
         weakref.finalize(self, engine.dispose)
         return engine
 
@@ -192,26 +185,24 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
-def parse_url(url: str) -> URL:
-    """The URL, if it names a database a ledger can be kept in; else ConfigError."""
+def path_in(url: str) -> Path:
+    """The file that a URL names; ConfigError if no ledger can be kept there."""
     try:
         parsed = make_url(url)
     except sql.ArgumentError:
         raise _bad_url("is not a database URL") from None
-    if parsed.drivername == "postgresql":
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
-        raise _bad_url(f"names {parsed.drivername}, which the ledger does not know")
-    if parsed.drivername == "sqlite" and not Path(parsed.database or "").is_absolute():
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
+        raise _bad_url(f"names {parsed.drivername}; this release keeps its ledger in SQLite")
+    if not Path(parsed.database or "").is_absolute():
         raise _bad_url("needs an absolute path: every process must open the same file")
-    return parsed
+    return Path(parsed.database or "")
 
 
 def _bad_url(why: str) -> ConfigError:
     return ConfigError(why, path="MANDOR_LEDGER_URL", hint="use sqlite:////absolute/path/ledger.db")
 
 
-def connect_sqlite(path: Path, busy_s: float) -> sqlite3.Connection:
+def connect(path: Path, busy_s: float) -> sqlite3.Connection:
     """A connection in WAL mode. Never creates the file: an empty one would hide that the real one is not mounted."""
     if not path.parent.is_dir():
         raise LedgerUnavailable(f"the ledger's folder {path.parent} is not there", hint=f"mount it, or {UPGRADE}")
@@ -228,9 +219,9 @@ def connect_sqlite(path: Path, busy_s: float) -> sqlite3.Connection:
     return connection
 
 
-def begin_sqlite(connection: Connection) -> None:
+def begin(connection: Connection) -> None:
     """Start the transaction ourselves: IMMEDIATE unless the caller only reads."""
-    mode = connection.get_execution_options().get("ledger_mode", "IMMEDIATE")
+    mode = connection.get_execution_options().get(MODE, "IMMEDIATE")
     connection.exec_driver_sql(f"BEGIN {mode}")
 
 
@@ -269,8 +260,8 @@ def file_identity(path: Path) -> tuple[int, int] | None:
 
 def explain(context: ExceptionContext) -> LedgerError | None:
     """What to raise instead where the database is unreachable, locked or empty; None lets the driver's error stand."""
-    words, kind = str(context.original_exception), type(context.original_exception).__name__
-    if kind == "UndefinedTable" or words.startswith("no such table"):
+    words = str(context.original_exception)
+    if words.startswith("no such table"):
         return LedgerMissing(f"the database holds no ledger, or not all of it: {words}", hint=UPGRADE)
     if any(sign in words for sign in LOCKED):
         return _Locked("the ledger stayed locked by other processes", hint="see which of them holds a long transaction")
@@ -296,23 +287,14 @@ def refuse_newer(found: str | None) -> None:
         raise LedgerMissing(message, hint="run the release that upgraded it")
 
 
-def lock_for_upgrade(connection: Connection) -> None:
-    """Make concurrent upgrades wait for each other. SQLite's write lock, held already, does it by itself."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(7236101)"))
-
-
 def insert_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Insert a row unless one of its unique keys is taken; tells whether it was inserted. Waits for a rival insert."""
-    insert = upsert(connection.dialect.name, table).values(**values)
-    options = {"preserve_rowcount": True}
-    return connection.execute(insert.on_conflict_do_nothing(), execution_options=options).rowcount == 1
+    """Insert a row unless one of its unique keys is taken; tells whether it was inserted."""
+    insert = sqlite.insert(table).values(**values).on_conflict_do_nothing()
+    return connection.execute(insert, execution_options={"preserve_rowcount": True}).rowcount == 1
 
 
-def upsert(dialect: str, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """The dialect's INSERT that knows conflicts; both spell them alike."""
-    if dialect == "sqlite":
-        return sqlite.insert(table)
-    if dialect == "postgresql":
-        return postgresql.insert(table)
-    raise LedgerError(f"effect rows cannot be kept in {dialect}", hint="use SQLite or PostgreSQL")
+def refuse_foreign(connection: Connection) -> None:
+    """LedgerError for a connection that was not opened by the ledger: its transaction is not the one that counts."""
+    if MODE not in connection.get_execution_options():
+        message = "this connection is not the ledger's, so effect and proof would not be committed together"
+        raise LedgerError(message, hint="open the transaction with ctx.ledger().begin()")

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from orchestrator.ledger import reads, writes
 from orchestrator.ledger.effects import EffectRows
-from orchestrator.ledger.engine import PATIENCE_S, Database, lock_for_upgrade
+from orchestrator.ledger.engine import PATIENCE_S, Database
 from orchestrator.ledger.rows import (
     Accepted,
     AcceptedRun,
@@ -68,7 +68,6 @@ class Ledger:
 
         self._database.prepare()
         with self._database.writing(any_revision=True) as connection:
-            lock_for_upgrade(connection)
             migrations.run(connection)
 
     def check_schema(self) -> None:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import select, text
@@ -17,8 +16,8 @@ from sqlalchemy.dialects import postgresql
 
 from orchestrator.errors import ConfigError, LedgerError, LedgerMissing, LedgerUnavailable
 from orchestrator.ledger import Ledger, open_ledger, reads
-from orchestrator.ledger.engine import Database, insert_absent, parse_url, upsert
-from orchestrator.ledger.tables import dead_letters, effects, epochs, runs
+from orchestrator.ledger.engine import Database, insert_absent
+from orchestrator.ledger.tables import effects, epochs, runs
 from tests.support.ledgers import accepted, fresh_ledger, template, url_of
 
 
@@ -41,7 +40,7 @@ def rewrite(path: Path, statement: str) -> None:
         ("sqlite://", "absolute path"),
         ("sqlite:///ledger.db", "absolute path"),
         ("sqlite:///:memory:", "absolute path"),
-        ("mysql://localhost/ledger", "names mysql"),
+        ("postgresql://localhost/ledger", "names postgresql; this release keeps its ledger in SQLite"),
         ("/var/lib/ledger.db", "is not a database URL"),
     ],
 )
@@ -49,10 +48,6 @@ def test_a_url_that_no_ledger_can_have_is_refused(url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as refused:
         open_ledger(url)
     assert refused.value.path == "MANDOR_LEDGER_URL"
-
-
-def test_a_plain_postgresql_url_uses_our_driver() -> None:
-    assert parse_url("postgresql://db/ledger").drivername == "postgresql+psycopg"
 
 
 def test_nothing_is_opened_before_the_first_use(tmp_path: Path) -> None:
@@ -132,6 +127,13 @@ def test_an_upgrade_leaves_a_newer_ledger_alone(tmp_path: Path) -> None:
     rewrite(tmp_path / "ledger.db", "UPDATE mandor_ledger_version SET version_num = '0002'")
     with pytest.raises(LedgerMissing, match="newer than"):
         ledger.upgrade()
+
+
+def test_the_lack_of_one_table_is_named(tmp_path: Path) -> None:
+    ledger = fresh_ledger(tmp_path)
+    rewrite(tmp_path / "ledger.db", "DROP TABLE effects")
+    with pytest.raises(LedgerMissing, match="no such table: effects"):
+        ledger.effects.close("r", "s", "do", 1)
 
 
 def test_what_is_no_database_is_unavailable(tmp_path: Path) -> None:
@@ -270,21 +272,8 @@ def test_a_ledger_that_may_not_be_written_is_unavailable(read_only: Ledger) -> N
         accepted(read_only, "order-2")
 
 
-def test_what_is_asked_can_be_asked_of_postgresql() -> None:
+def test_pages_and_locks_are_said_in_sql_that_other_databases_know() -> None:
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
-    asked: list[str] = []
-    connection = SimpleNamespace(
-        dialect=dialect, execute=lambda query, **_: asked.append(str(query.compile(dialect=dialect)))
-    )
     page = reads.older_than(reads.runs_with_plans(), runs.c.accepted_at, runs.c.run_id, "r")
-    connection.execute(page)
-    connection.execute(select(effects).with_for_update())
-    connection.execute(upsert("postgresql", dead_letters).values(id="l").on_conflict_do_nothing())
-    assert "(runs.accepted_at, runs.run_id) < (SELECT" in asked[0]
-    assert asked[1].endswith("FOR UPDATE")
-    assert asked[2].endswith("ON CONFLICT DO NOTHING")
-
-
-def test_effects_in_an_unknown_database_are_refused() -> None:
-    with pytest.raises(LedgerError, match="cannot be kept in mysql"):
-        upsert("mysql", effects)
+    assert "(runs.accepted_at, runs.run_id) < (SELECT" in str(page.compile(dialect=dialect))
+    assert str(select(effects).with_for_update().compile(dialect=dialect)).endswith("FOR UPDATE")
