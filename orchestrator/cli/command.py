@@ -107,7 +107,7 @@ def _tell(error: MandorError, kind: str, code: int, arguments: Sequence[str]) ->
     if wants_json(arguments):
         output.print_json({"error": {**error.as_json(), "kind": kind}})
         return code
-    where = f"{error.path}: " if error.path else ""
+    where = f"{error.path}: " if error.path and not error.message.startswith(f"{error.path}:") else ""
     output.note(f"error: {where}{error.message}")
     if error.hint:
         output.note(f"  {error.hint}")

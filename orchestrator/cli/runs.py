@@ -9,6 +9,7 @@ import click
 
 from orchestrator.cli import follow, inputs, output
 from orchestrator.cli.command import NO, Group
+from orchestrator.cli.reach import check_reach
 from orchestrator.cli.services import Services, services
 from orchestrator.errors import NotFound
 from orchestrator.telemetry.text import printable
@@ -51,8 +52,12 @@ def submit(wait: bool, timeout_s: float | None, **options: Any) -> None:
     """
     if timeout_s is not None and not wait:
         raise click.UsageError("--timeout is about --wait; give both")
+    if (options["planner"] is None) == (options["plan_file"] is None):
+        raise click.UsageError("say who plans: --planner NAME, or --plan FILE for a ready plan")
+    fields = submission(**options)
     tools = services()
-    answer = tools.client.submit(**submission(**options))
+    check_reach(tools.settings)
+    answer = tools.client.submit(**fields)
     if wait:
         _wait(tools, answer, timeout_s)
     elif output.as_json():
