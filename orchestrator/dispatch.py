@@ -17,6 +17,7 @@ from celery.exceptions import TimeoutError as NothingYet
 
 from orchestrator import names
 from orchestrator.app import BrokerRefused
+from orchestrator.errors import StoreUnavailable
 from orchestrator.settings import settings
 from orchestrator.store.replies import Dispatch
 from orchestrator.telemetry import events
@@ -199,10 +200,19 @@ def _put_bell(producer: Any, queue: str, bell: Bell) -> None:
 
 
 def send_submission(app: Celery, fields: Mapping[str, Any], task_id: str) -> Any:
-    """Publish a submission; its content stays out of events and logs. Broker errors are raised."""
-    return app.send_task(
-        names.SUBMIT, kwargs=dict(fields), task_id=task_id, argsrepr="()", kwargsrepr=HIDDEN, add_to_parent=False
-    )
+    """Publish a submission; its content stays out of events and logs. Broker errors are raised.
+
+    StoreUnavailable: the result store cannot be listened to, so nothing was sent.
+    """
+    try:
+        return app.send_task(
+            names.SUBMIT, kwargs=dict(fields), task_id=task_id, argsrepr="()", kwargsrepr=HIDDEN, add_to_parent=False
+        )
+    except RuntimeError as gone:  # Celery's word for it, after its own tries
+        raise StoreUnavailable(
+            f"the result store cannot be used: {gone.__cause__ or gone}",
+            hint="is MANDOR_RESULT_URL right, its password too?",
+        ) from None
 
 
 def await_answer(result: Any, timeout_s: float) -> Any:
