@@ -56,7 +56,6 @@ class Database:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._made: Engine | None = None
-        self._spoiled = False
         self._open: set[int] = set()  # ids of SQLite connections
         _databases.add(self)
 
@@ -130,7 +129,7 @@ class Database:
 
     def _engine(self) -> Engine:
         with self._lock:
-            if self._spoiled:
+            if self.path in _spoiled:
                 message = "this process was forked while its parent had a connection to the ledger's file in use"
                 raise LedgerUnavailable(message, hint="fork outside of ledger transactions, or spawn")
             if self._made is None:
@@ -160,15 +159,18 @@ class Database:
         self.close()
 
     def after_fork(self) -> None:
-        """In the child: start without a pool, and refuse if a connection was in use after all."""
+        """In the child: start without a pool; a file with a connection in use after all is spoiled for this process."""
+        if self._open:
+            _spoiled.add(self.path)
         made, self._made = self._made, None
-        self._lock, self._local, self._spoiled = threading.Lock(), threading.local(), self._spoiled or bool(self._open)
+        self._lock, self._local = threading.Lock(), threading.local()
         self._open.clear()
         if made is not None:
             made.dispose(close=False)
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_spoiled: set[Path] = set()  # files whose locks this process believes it inherited
 _creating = threading.Lock()  # closing any descriptor of a SQLite file drops the locks of the whole process
 
 

@@ -282,9 +282,10 @@ def test_a_forked_child_works_on_connections_of_its_own(ledger: Ledger) -> None:
     assert len(ledger.runs(9)) == 3
 
 
-def test_a_child_forked_inside_a_transaction_is_refused(ledger: Ledger) -> None:
+@pytest.mark.parametrize("reopen", [False, True])
+def test_a_child_forked_inside_a_transaction_is_refused(ledger: Ledger, url: str, reopen: bool) -> None:
     with ledger.begin():
-        words = in_fork(lambda: str(ledger.runs(1)))
+        words = in_fork(lambda: str((open_ledger(url) if reopen else ledger).runs(1)))
     assert "LedgerUnavailable" in words
     assert "forked while its parent" in words
     accepted(ledger, "order-1")
