@@ -4,6 +4,7 @@ Importing this module loads the top-level celeryconfig.py that came with us and 
 nothing. A process that cannot keep the promises ends at its start, saying which setting is wrong and what to do.
 """
 
+import itertools
 import json
 import logging
 import os
@@ -29,6 +30,7 @@ import celeryconfig  # noqa: E402  # only after the check that it is ours
 
 CONFIG_EXIT: Final = 2
 WAIT_S: Final = 1.0
+TOLD_EVERY: Final = 10
 BrokerRefused = KombuError  # what kombu itself raises, for modules that do not import it
 T = TypeVar("T")
 _registry: Any = serialization.registry  # kombu has no types
@@ -136,6 +138,7 @@ def _pool_name(pool: Any) -> str:
 
 def _start(check_role: Callable[[], None]) -> None:
     """All checks of a process of ours. Celery logs what a signal's receiver raises and goes on; SystemExit ends it."""
+    logs.configure(settings())  # Celery's own turn comes later
     try:
         startup.check_environment(settings())
         policies.installation_policy(settings())
@@ -155,12 +158,14 @@ def check_client() -> None:
 
 def _wait_for_services() -> None:
     """Until ledger and store answer: a process started during an outage recovers with it. Refusals are raised."""
-    while True:
+    for look in itertools.count():
         try:
             startup.check_server(store().admin)
             return
         except (StoreUnavailable, LedgerUnavailable) as error:
-            logs.logger("mandor").warning("service.waiting", kind=error.kind, message=error.message, hint=error.hint)
+            if look % TOLD_EVERY == 0:
+                log = logs.logger("mandor")
+                log.warning("service.waiting", kind=error.kind, message=error.message, hint=error.hint)
             time.sleep(WAIT_S)
 
 
