@@ -1,0 +1,71 @@
+import click
+import pytest
+
+from orchestrator.cli import inputs, output, runs
+from schemas.run import StepView
+
+
+def step(index: int, status: str = "completed") -> StepView:
+    return StepView.model_validate(
+        {
+            "id": f"s{index}",
+            "index": index,
+            "action": "a",
+            "status": status,
+            "attempt": 1,
+            "fence": 1,
+            "step_token": "step",
+            "policy_hash": None,
+            "needs": [],
+            "result": None,
+            "error": None,
+            "dispatched_at": None,
+            "started_at": None,
+            "ended_at": None,
+        }
+    )
+
+
+def test_a_pipe_gets_whole_aligned_values_without_colour(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(["name", "value"], [["a", "x" * 200], ["long name", 3], [None, "evil\x1b[2J\nline"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "name       value"
+    assert lines[1] == "a          " + "x" * 200
+    assert lines[2] == "long name  3"
+    assert lines[3] == "           evil\\x1b[2J\\nline"
+
+
+def test_fields_leave_out_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_fields({"run": "r", "reason": None, "status": "succeeded"})
+    assert capsys.readouterr().out == "run     r\nstatus  succeeded\n"
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(None, None), (0, "0 ms"), (999, "999 ms"), (3_440, "3.4 s"), (125_000, "2 min 05 s")]
+)
+def test_durations(ms: int | None, text: str | None) -> None:
+    assert runs.duration(ms) == text
+
+
+def test_of_a_wide_run_those_steps_are_shown_that_something_is_the_matter_with() -> None:
+    steps = tuple(step(index, "failed" if index == 5_000 else "completed") for index in range(10_000))
+    shown = runs.chosen(steps)
+    assert len(shown) == runs.SHOWN_STEPS
+    assert [one.index for one in shown] == sorted(one.index for one in shown)
+    assert any(one.status == "failed" for one in shown)
+
+
+def test_standard_input_can_be_asked_for_once_only() -> None:
+    inputs.one_stdin("-", "file", None)
+    with pytest.raises(click.UsageError, match="only one"):
+        inputs.one_stdin("-", None, "-")
+
+
+def test_a_value_and_its_file_exclude_each_other() -> None:
+    with pytest.raises(click.UsageError, match="--goal"):
+        inputs.one_text("goal", "text", "file")
+
+
+def test_a_file_that_is_not_there_is_a_usage_error() -> None:
+    with pytest.raises(click.UsageError, match=r"/nowhere/x: No such file"):
+        inputs.read_bytes("/nowhere/x")
