@@ -58,6 +58,10 @@ class Processes:
         argv = ("-m", "celery", "-A", APP, "beat", "--loglevel", "INFO", "--pidfile=", "-s", f"{name}-schedule")
         return self.python(name, *argv, ready=BEAT_READY, env=env)
 
+    def running(self) -> list[str]:
+        """Names of the processes that run."""
+        return self._runner.running()
+
     def lines(self, name: str | None = None) -> list[str]:
         """What was printed so far, by one process or by all."""
         with self._news:
