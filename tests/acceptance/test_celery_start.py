@@ -52,7 +52,6 @@ def test_every_line_of_the_procfile_starts_alone(env: dict[str, str], tmp_path: 
             name, _, command = line.partition(": ")
             ready = r"beat: Starting" if name == "beat" else r"\bready\."
             processes.start(name, *shlex.split(command), ready=ready)
-            processes.stop(name)
 
 
 def test_without_the_soft_stop_a_worker_does_not_start(env: dict[str, str], tmp_path: Path) -> None:

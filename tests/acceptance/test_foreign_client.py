@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
-
-import pytest
 
 from orchestrator.lookup import Lookup
 from schemas.canonical import hash_of
@@ -17,36 +15,11 @@ from schemas.states import RUN_TERMINAL, RunStatus
 from tests.support.environment import clean_environment
 from tests.support.installation import Installation, installation
 from tests.support.processes import Processes
-from tests.support.servers import Server, running_server
+from tests.support.servers import Server
 from tests.support.waiting import eventually
 
-SOFT = {"REMAP_SIGTERM": "SIGQUIT"}
 STRANGER = Path(__file__).with_name("foreign_client.py")
 ODD = {"id": {"__type__": "uuid", "__value__": {"hex": "ff"}}, "when": {"__type__": "nobody's", "__value__": [1]}}
-
-
-@pytest.fixture(scope="module")
-def started(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Installation, Processes]]:
-    """Control (embedded: also on Celery's own queue), planner and steps, supervisors and beat; for all tests here."""
-    home = tmp_path_factory.mktemp("installation")
-    with running_server(home / "server", server_kind) as server:
-        env = clean_environment(redis_url=server.url, home=home / "home", log_format="json", embedded=1)
-        with installation(server.url, home / "home", embedded=1) as made, Processes(env, home) as processes:
-            processes.beat()
-            processes.worker("supervise", queues="supervise", concurrency=1, env=SOFT)
-            processes.worker("control", queues="control", env=SOFT)
-            processes.worker("steps", queues="steps,plan", env=SOFT)
-            yield made, processes
-
-
-@pytest.fixture
-def ours(started: tuple[Installation, Processes]) -> Installation:
-    return started[0]
-
-
-@pytest.fixture
-def running(started: tuple[Installation, Processes]) -> Processes:
-    return started[1]
 
 
 def send(ours: Installation, *calls: dict[str, Any]) -> list[dict[str, Any]]:
