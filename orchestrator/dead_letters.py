@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from celery import Celery
-
 from orchestrator import dispatch
+from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit
@@ -16,7 +15,7 @@ from schemas.ids import RunRef
 
 
 def write(
-    app: Celery,
+    app: App,
     ledger: Ledger,
     kind: DeadLetterKind,
     reason: str,

@@ -9,7 +9,7 @@ Nothing here decides anything. A message that could not be sent is due in the st
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import celery
 from celery import Celery
@@ -25,6 +25,7 @@ from orchestrator.telemetry.logs import emit
 from schemas.dead_letter import Bell
 from schemas.ids import RunRef, group_id, plan_task_id, settle_task_id, step_task_id
 
+App: TypeAlias = Celery  # for modules that pass it on, and know nothing else of Celery
 CHORD_KEYS: Final = (".s", ".j", ".t", ".d")
 DLQ_LENGTH: Final = 1000
 HIDDEN: Final = "<submission>"

@@ -4,9 +4,8 @@ Each step may be repeated, and until the third is done the run is due: a crash b
 supervisor that settles runs. Three may ask for it: the last step's worker, the chord's body, that supervisor.
 """
 
-from celery import Celery
-
 from orchestrator import dispatch
+from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
 from orchestrator.store import Store
 from orchestrator.store.replies import OtherGeneration, Settled, UnknownRun, Waiting
@@ -18,7 +17,7 @@ from schemas.states import RunStatus
 Settling = Settled | Waiting | OtherGeneration | UnknownRun
 
 
-def settle(app: Celery, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> Settling:
+def settle(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> Settling:
     """See whether this generation of a run has ended, and if so bring its end everywhere."""
     reply = store.runs.settle(ref, generation)
     if isinstance(reply, Settled):
@@ -27,13 +26,13 @@ def settle(app: Celery, store: Store, ledger: Ledger, ref: RunRef, generation: i
     return reply
 
 
-def settle_due(app: Celery, store: Store, ledger: Ledger, ref: RunRef) -> Settling:
+def settle_due(app: App, store: Store, ledger: Ledger, ref: RunRef) -> Settling:
     """The same for whatever generation the run is in."""
     state = store.views.run(ref)
     return settle(app, store, ledger, ref, state.generation if state else 1)
 
 
-def _finish(app: Celery, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:
+def _finish(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:
     status, reason = RunStatus(end.status), end.reason or None
     written = ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at)
     store.runs.confirm_end(ref)

@@ -8,9 +8,8 @@ or by its sender, ends as the one run it named.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from celery import Celery
-
 from orchestrator import dead_letters, dispatch, names, policies
+from orchestrator.dispatch import App
 from orchestrator.errors import SubmissionConflict, SubmissionRefused
 from orchestrator.ledger import AcceptedRun, ConflictingSubmission, Ledger, LedgerRun
 from orchestrator.settings import Settings
@@ -115,7 +114,7 @@ def _ms(seconds: float) -> int:
 
 
 def submit(
-    app: Celery,
+    app: App,
     store: Store,
     ledger: Ledger,
     settings: Settings,
@@ -145,7 +144,7 @@ def _remember(ledger: Ledger, run: AcceptedRun) -> LedgerRun:
     return accepted.run
 
 
-def _create(app: Celery, store: Store, row: LedgerRun, run: NewRun) -> SubmitAnswer:
+def _create(app: App, store: Store, row: LedgerRun, run: NewRun) -> SubmitAnswer:
     reply = store.runs.create_run(RunRef(row.run_id, row.session), run)
     if isinstance(reply, Conflict):
         raise _conflict(row.run_id)
@@ -167,7 +166,7 @@ def _conflict(run_id: str) -> SubmissionConflict:
 
 
 def bury(
-    app: Celery,
+    app: App,
     ledger: Ledger,
     settings: Settings,
     refused: SubmissionRefused,

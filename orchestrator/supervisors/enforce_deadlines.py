@@ -1,7 +1,6 @@
 """Ends runs whose time is up: what never started is skipped, what runs is told to stop at its next renewal."""
 
-from celery import Celery
-
+from orchestrator.dispatch import App
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Due, Ending, Publish
@@ -10,7 +9,7 @@ from orchestrator.supervisors.passes import Counts, Duties, walk
 NAME = "enforce-deadlines"
 
 
-def run_once(app: Celery, store: Store, settings: Settings) -> Counts:
+def run_once(app: App, store: Store, settings: Settings) -> Counts:
     """One pass over deadlines."""
 
     def handle(due: Due) -> Publish | None:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from celery import Celery
-
 from orchestrator import dispatch
+from orchestrator.dispatch import App
 from orchestrator.errors import MandorError, StoreAmnesia, StoreMoved, StoreUnavailable
 from orchestrator.store import Store
 from orchestrator.store.replies import Due, Duty, Publish, Resting
@@ -60,7 +59,7 @@ class Duties:
     rounds: int = field(default=ROUNDS)
 
 
-def walk(app: Celery, store: Store, duty: Duties) -> Counts:
+def walk(app: App, store: Store, duty: Duties) -> Counts:
     """One pass over all shards. Ends early when the store is away; StoreMoved and StoreAmnesia are raised."""
     total = Counts()
     for shard in range(store.shards):
@@ -72,7 +71,7 @@ def walk(app: Celery, store: Store, duty: Duties) -> Counts:
     return total
 
 
-def _shard(app: Celery, store: Store, duty: Duties, shard: int) -> Counts:
+def _shard(app: App, store: Store, duty: Duties, shard: int) -> Counts:
     if not store.runs.begin_pass(shard, duty.duty, duty.interval_ms):
         return Counts(skipped=1)
     total = Counts()
@@ -86,7 +85,7 @@ def _shard(app: Celery, store: Store, duty: Duties, shard: int) -> Counts:
     return total
 
 
-def _round(app: Celery, duty: Duties, taken: tuple[Due, ...]) -> Counts:
+def _round(app: App, duty: Duties, taken: tuple[Due, ...]) -> Counts:
     """Handle members and send what they ask for, also when the store goes away between two of them."""
     counts, wave = Counts(taken=len(taken)), list[Publish]()
     try:

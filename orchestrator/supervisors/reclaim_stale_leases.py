@@ -4,8 +4,7 @@ The effect row is closed before the store is told, so that a holder that wakes u
 what the row says decides, in the store, whether the step is tried again.
 """
 
-from celery import Celery
-
+from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger, fact
 from orchestrator.settings import Settings
 from orchestrator.store import Store
@@ -20,7 +19,7 @@ from schemas.states import EffectClass, Fact, StepStatus
 NAME = "reclaim-stale-leases"
 
 
-def run_once(app: Celery, store: Store, ledger: Ledger, settings: Settings) -> Counts:
+def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:
     """One pass over lapsed leases of steps and of planning."""
 
     def handle(due: Due) -> Publish | None:

@@ -6,9 +6,8 @@ queue was claimed since; this pass only asks the broker, once per queue.
 
 from collections.abc import Callable
 
-from celery import Celery
-
 from orchestrator import dispatch, names
+from orchestrator.dispatch import App
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Due, Publish, Republish
@@ -20,7 +19,7 @@ from schemas.ids import RunRef
 NAME = "redispatch-lost-steps"
 
 
-def run_once(app: Celery, store: Store, settings: Settings) -> Counts:
+def run_once(app: App, store: Store, settings: Settings) -> Counts:
     """One pass over messages without a claim."""
     depth = asked_once(lambda queue: depth_or_none(app, queue))
     plan_queue = names.queue(settings.queue_prefix, "plan")
@@ -46,7 +45,7 @@ def asked_once(ask: Callable[[str], int | None]) -> Callable[[str], int | None]:
     return answer
 
 
-def depth_or_none(app: Celery, queue: str) -> int | None:
+def depth_or_none(app: App, queue: str) -> int | None:
     """Ready messages in a queue, None while the broker is away."""
     try:
         return dispatch.queue_depth(app, queue)

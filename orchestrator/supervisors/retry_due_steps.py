@@ -1,7 +1,6 @@
 """Sends steps (and calls of a planner) whose wait before the next attempt is over."""
 
-from celery import Celery
-
+from orchestrator.dispatch import App
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Again, Due, Publish
@@ -10,7 +9,7 @@ from orchestrator.supervisors.passes import Counts, Duties, walk
 NAME = "retry-due-steps"
 
 
-def run_once(app: Celery, store: Store, settings: Settings) -> Counts:
+def run_once(app: App, store: Store, settings: Settings) -> Counts:
     """One pass over waits that are over."""
 
     def handle(due: Due) -> Publish | None:

@@ -3,9 +3,8 @@
 The last step's worker and the chord's body do the same at once; this is for when both were lost.
 """
 
-from celery import Celery
-
 from orchestrator import progress
+from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
 from orchestrator.settings import Settings
 from orchestrator.store import Store
@@ -15,7 +14,7 @@ from orchestrator.supervisors.passes import Counts, Duties, walk
 NAME = "settle-runs"
 
 
-def run_once(app: Celery, store: Store, ledger: Ledger, settings: Settings) -> Counts:
+def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:
     """One pass over runs that may have ended."""
 
     def handle(due: Due) -> Publish | None:
