@@ -92,8 +92,12 @@ def all_faults(system: System, rounds: int) -> list[str]:
     for name in WORKERS:
         system.start_steps(name, concurrency=2)
     sides = play(system, rounds)
-    hashes = {strict: {system.view(s.run_id).policy_hash for s in sides if s.strict is strict} for strict in (True, False)}
-    mixed = [] if [len(found) for found in hashes.values()] == [1, 1] and hashes[True] != hashes[False] else [str(hashes)]
+    hashes = {
+        strict: {system.view(s.run_id).policy_hash for s in sides if s.strict is strict} for strict in (True, False)
+    }
+    mixed = (
+        [] if [len(found) for found in hashes.values()] == [1, 1] and hashes[True] != hashes[False] else [str(hashes)]
+    )
     return mixed + [fault for side in sides for fault in faults(system, side)]
 
 
