@@ -115,6 +115,8 @@ result_backend_transport_options = {"retry_policy": {"max_retries": 3, "interval
 
 # With late acknowledgement: a worker holds what it runs and nothing else, so a long step keeps no short one waiting.
 worker_prefetch_multiplier = 1
+# Celery drops what it cannot read after logging it; ours keeps it as a dead letter.
+worker_consumer = "orchestrator.tasks:Reader"
 # Messages with an ETA are held in memory; ours carry none, somebody else's may not fill it.
 worker_eta_task_limit = 1000
 # SIGTERM (REMAP_SIGTERM=SIGQUIT) stops softly: running steps have this long to finish or hand back, then children end.

@@ -9,12 +9,14 @@ from typing import Any
 
 from celery import Task
 from celery.exceptions import Ignore, Reject
+from celery.worker.consumer import Consumer
 from celery.worker.request import Request
 
-from orchestrator import dispatch, names, progress, submission
+from orchestrator import dead_letters, dispatch, names, progress, submission
 from orchestrator.app import app, ledger, store
 from orchestrator.errors import (
     LedgerUnavailable,
+    MandorError,
     StoreAmnesia,
     StoreError,
     StoreMoved,
@@ -68,6 +70,39 @@ def _due_anyway() -> Iterator[None]:
     except (StoreUnavailable, LedgerUnavailable) as error:
         emit(events.PassFailed("control", error.kind, events.where(error)))
         raise Ignore(error.kind) from error
+
+
+class Reader(Consumer):
+    """Celery's consumer. What it cannot make a task of becomes a dead letter; Celery itself only logs and drops it."""
+
+    def on_decode_error(self, message: Any, exc: BaseException) -> None:
+        """The body is not what its content type says."""
+        _keep(message, f"the body cannot be decoded: {exc}")
+        super().on_decode_error(message, exc)
+
+    def on_unknown_message(self, body: Any, message: Any) -> None:
+        """Not a task at all."""
+        _keep(message, "this is not a Celery message")
+        super().on_unknown_message(body, message)
+
+    def on_invalid_task(self, body: Any, message: Any, exc: BaseException) -> None:
+        """A content type we do not accept, or arguments of another shape than Celery's."""
+        _keep(message, f"the message is refused: {exc}")
+        super().on_invalid_task(body, message, exc)
+
+    def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
+        """A task nobody here knows."""
+        _keep(message, f"no task is called {message.headers.get('task')}")
+        super().on_unknown_task(body, message, exc)
+
+
+def _keep(message: Any, reason: str) -> None:
+    """In the worker's event loop: quick, and never the reason that it ends."""
+    queue = str((message.delivery_info or {}).get("routing_key", ""))
+    try:
+        dead_letters.unreadable(app, ledger(), queue, message.headers or {}, message.body, reason)
+    except MandorError as error:
+        emit(events.PassFailed("reader", error.kind, events.where(error)))
 
 
 class SubmitRequest(Request):

@@ -14,6 +14,7 @@ from orchestrator import names
 app = Celery("parts")
 app.config_from_object(celeryconfig)
 app.conf.include = []
+app.conf.worker_consumer = "celery.worker.consumer:Consumer"
 
 
 def note(key: str, value: str) -> None:
