@@ -1,9 +1,8 @@
-"""Two runs of one session with one plan id and the same step ids, side by side, many times: nothing of one in the other."""
+"""Two runs of one session, with one plan id and the same step ids, many times: nothing of one in the other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
-
 
 from orchestrator.store.views import Event
 from schemas.canonical import canonical_text

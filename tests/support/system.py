@@ -1,4 +1,4 @@
-"""A whole running system for one test: server, ledger, planner, control, supervisors, beat and step workers, all real."""
+"""A whole running system: server, ledger, planner, control, supervisors, beat and step workers, all real."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -90,9 +90,9 @@ def plan_text(*steps: dict[str, Any], context: Any = None, plan_id: str | None =
     return json.dumps({"plan_id": plan_id or str(uuid4()), "context_hash": context_hash, "steps": list(steps)})
 
 
-def step(action: str, id: str | None = None, needs: list[str] | None = None, **params: Any) -> dict[str, Any]:
+def step(action: str, name: str | None = None, needs: list[str] | None = None, **params: Any) -> dict[str, Any]:
     """One step of a plan."""
-    extra = {name: value for name, value in (("id", id), ("needs", needs)) if value is not None}
+    extra = {key: value for key, value in (("id", name), ("needs", needs)) if value is not None}
     return {"action": action, "params": params, **extra}
 
 
