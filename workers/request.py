@@ -49,6 +49,12 @@ class ClaimRequest(Request):
         context.chord = None
         return context
 
+    def revoked(self) -> bool:
+        """Never. A revocation sticks to a task id, and every copy of this message bears the same: it is for the store
+        to say that a step is not wanted any more. `mandor run cancel` tells it so.
+        """
+        return False
+
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         """A child has taken the task: remember who it is while that can be seen."""
         self._child = child_id(pid)
@@ -62,9 +68,11 @@ class ClaimRequest(Request):
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """A failed task, or a lost child."""
-        if isinstance(getattr(exc_info.exception, "exc", exc_info.exception), _GONE):
+        is_gone = isinstance(getattr(exc_info.exception, "exc", exc_info.exception), _GONE)
+        if is_gone:
             self._end_claim()
-        return super().on_failure(exc_info, send_failed_event, return_ok)
+        # ok: Celery need not print a traceback of its own for a message that goes back
+        return super().on_failure(exc_info, send_failed_event, return_ok or is_gone)
 
     def _end_claim(self) -> None:
         child, self._child = self._child, None

@@ -9,7 +9,7 @@ GivenUp   StepFailed, with the chord taken out of the request first: a failed pa
 from collections.abc import Callable
 from typing import Any, Final
 
-from celery import Task, signals
+from celery import Task, bootsteps, signals
 from celery.exceptions import Ignore, Reject, Retry
 
 from orchestrator import dead_letters, dispatch, names
@@ -26,6 +26,8 @@ from workers.registry import registry
 from workers.reports import Done, GivenUp, Later, Nothing, Report
 from workers.services import Letter, Services
 from workers.workspace import Workspaces
+
+_REAP_S: Final = 0.5
 
 
 class StepFailed(MandorError):
@@ -150,3 +152,20 @@ def _announce_soft_stop(sender: Any, **_: Any) -> None:
         wait()
 
     sender.wait_for_soft_shutdown = announce_and_wait
+
+
+class Reaper(bootsteps.StartStopStep):
+    """Look for dead children twice a second.
+
+    Celery is told of a child's end by a pipe that closes a moment before the child can be waited for; the look that
+    follows may come too early, and the next one is 5 s later. A step whose child died would wait for that.
+    """
+
+    requires = ("celery.worker.components:Pool",)
+
+    def register_with_event_loop(self, worker: Any, hub: Any) -> None:
+        """Called once the worker's event loop is there; pools without one have no children."""
+        hub.call_repeatedly(_REAP_S, worker.pool.maintain_pool)
+
+
+app.steps["worker"].add(Reaper)
