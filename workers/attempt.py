@@ -104,7 +104,7 @@ class Attempt:
         """The parsed result of a step that this one waited for; KeyError for any other."""
         text = self.granted.inputs.get(step_id)
         if text is None and self._waited_for(step_id):
-            text = self.services.store.views.result(self.message.ref, step_id)
+            text = self.lease.patiently(lambda: self.services.store.views.result(self.message.ref, step_id))
         if text is None:
             raise KeyError(f"step {self.message.step_id} does not need {step_id}, so its result may not be there")
         return json.loads(text)
@@ -117,8 +117,12 @@ class Attempt:
                 return True
             if step_id not in seen:
                 seen.add(step_id)
-                waiting += self.services.store.views.needs(self.message.ref, step_id)
+                waiting += self._needs(step_id)
         return False
+
+    def _needs(self, step_id: str) -> tuple[str, ...]:
+        views, ref = self.services.store.views, self.message.ref
+        return self.lease.patiently(lambda: views.needs(ref, step_id))
 
     def _land_within(self, connection: Any, value: Any) -> None:
         self.effect.land_within(connection, self.text_of(value))

@@ -14,14 +14,15 @@ Any other exception means: again, as policy allows.
 """
 
 from orchestrator.errors import MandorError
+from schemas.policy import LONGEST_S
 
 
 class Snooze(Exception):
     """Not yet. seconds: how long to wait before the next try."""
 
     def __init__(self, seconds: float) -> None:
-        if not 0 <= seconds < float("inf"):
-            raise ValueError(f"Snooze takes a number of seconds from 0 on, not {seconds!r}")
+        if not 0 <= seconds <= LONGEST_S:
+            raise ValueError(f"Snooze takes seconds from 0 to {LONGEST_S:.0f}, not {seconds!r}")
         super().__init__(f"snooze for {seconds} s")
         self.seconds = seconds
 

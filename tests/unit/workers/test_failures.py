@@ -90,7 +90,7 @@ def test_an_unknown_action_is_given_the_time_a_rollout_takes() -> None:
     assert back == HandBack("unknown_action", 2.0, 3, 77)
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e9])
 def test_a_snooze_is_a_time(seconds: float) -> None:
     with pytest.raises(ValueError, match="Snooze"):
         Snooze(seconds)
