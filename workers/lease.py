@@ -1,9 +1,9 @@
 """Keeping a claim alive while its action runs, and knowing when the action must stop.
 
-A thread renews at a third of the lease and watches the clock. It raises a flag with a reason: the store said that the
-claim is lost or the run is ending, the attempt's time is up, the worker shuts down, or the store was silent for so long
-that somebody else must be assumed to hold the claim. `check` raises on that flag. An action that has not returned one
-grace later takes its whole process with it: SIGKILL, which nothing can catch.
+One thread a process renews each lease at a third of its length and watches the clock. It raises a flag with a reason:
+the store said that the claim is lost or the run is ending, the attempt's time is up, the worker shuts down, or the
+store was silent for so long that somebody else must be assumed to hold the claim. `check` raises on that flag. An
+action that has not returned one grace later takes its whole process with it: SIGKILL, which nothing can catch.
 
 Silence: a lease that nobody has ended can still be renewed after its time, and supervisors that come back from an
 outage wait one lease before they reclaim anything. So it takes two leases without an answer.
@@ -73,23 +73,26 @@ class Lease:
         self._terms = terms
         self._renew = renew
         self._kill = kill
-        self._over = threading.Event()
         self._acting = True
         self._halt: Halt | None = None
         self._heard_at = terms.granted_at
         self._renew_at = terms.granted_at + self._lease_s / RENEWALS
         self._kill_at = float("inf")
-        self._thread = threading.Thread(target=self._watch, args=(logs.snapshot(),), name="lease", daemon=True)
+        self._identity: logs.Identity = {}
+        self._watched_by: Watcher | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._identity = logs.snapshot()
+        self._watched_by = _watcher()
+        self._watched_by.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._over.set()
-        self._thread.join()
+        self._acting = False
+        if self._watched_by is not None:
+            self._watched_by.remove(self)
 
     @property
     def halt(self) -> Halt | None:
@@ -120,14 +123,14 @@ class Lease:
     def _lease_s(self) -> float:
         return self._terms.lease_ms / 1000
 
-    def _watch(self, identity: logs.Identity) -> None:
-        with logs.identity(**identity):
+    def watch(self) -> None:
+        """Renew if it is time, look at the clock, and act on what is found. Called by the watcher, often."""
+        with logs.identity(**self._identity):
             try:
-                while not self._over.wait(_TICK_S):
-                    self._tick(time.monotonic())
-            finally:
-                if not self._over.is_set():
-                    self._stop(Halt.LEASE_LOST, time.monotonic())
+                self._tick(time.monotonic())
+            except Exception as error:  # noqa: BLE001  (a watcher that died unseen would leave actions without a lease)
+                logs.logger("mandor").error("lease.broken", kind=type(error).__name__, where=events.where(error))
+                self._stop(Halt.LEASE_LOST, time.monotonic())
 
     def _tick(self, now: float) -> None:
         if now >= self._renew_at and self._halt is not Halt.LEASE_LOST:
@@ -163,7 +166,6 @@ class Lease:
                 self._heard_at = now
                 self._stop(Halt.RUN_ENDING, now)
             case _:
-                logs.emit(events.LeaseLost(fence=self._terms.fence))
                 self._stop(Halt.LEASE_LOST, now)
 
     def _stop(self, why: Halt, now: float) -> None:
@@ -171,4 +173,53 @@ class Lease:
         if self._halt is None or (why is Halt.LEASE_LOST and self._halt is not why):
             self._halt = why
             self._kill_at = min(self._kill_at, now + self._terms.stop_grace_ms / 1000)
-            logs.emit(events.StopAsked(reason=why.value))
+            if self._acting:  # afterwards it is no news: a claim that was committed cannot be renewed either
+                self._tell(why)
+
+    def _tell(self, why: Halt) -> None:
+        if why is Halt.LEASE_LOST:
+            logs.emit(events.LeaseLost(fence=self._terms.fence))
+        logs.emit(events.StopAsked(reason=why.value))
+
+
+class Watcher:
+    """The one thread of a process that keeps all its leases; it sleeps while there are none."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._leases: set[Lease] = set()
+        self._lock = threading.Lock()
+        self._some = threading.Event()
+        threading.Thread(target=self._run, name="leases", daemon=True).start()
+
+    def add(self, lease: Lease) -> None:
+        """Watch it from now on."""
+        with self._lock:
+            self._leases.add(lease)
+            self._some.set()
+
+    def remove(self, lease: Lease) -> None:
+        """Watch it no more."""
+        with self._lock:
+            self._leases.discard(lease)
+            if not self._leases:
+                self._some.clear()
+
+    def _run(self) -> None:
+        while True:
+            self._some.wait()
+            time.sleep(_TICK_S)
+            with self._lock:
+                leases = tuple(self._leases)
+            for lease in leases:
+                lease.watch()
+
+
+_made: list[Watcher] = []
+
+
+def _watcher() -> Watcher:
+    """This process's; a forked child has none of its parent's threads."""
+    if not _made or _made[0].pid != os.getpid():
+        _made[:] = [Watcher()]
+    return _made[0]

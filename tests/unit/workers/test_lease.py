@@ -65,9 +65,22 @@ def test_it_is_renewed_several_times_within_its_length() -> None:
         renew.wait_for(3)
         assert time.monotonic() - began < 3
         lease.check()
-    renewed = renew.times
-    assert renewed >= 3
-    assert not [one for one in threading.enumerate() if one.name == "lease"]
+
+
+def test_a_lease_that_is_given_up_is_not_renewed() -> None:
+    renew = Answers(Renewed(0))
+    with Lease(terms(lease_ms=1), renew):
+        renew.wait_for(1)
+    with Lease(terms(lease_ms=1), other := Answers(Renewed(0))):
+        before = renew.times
+        other.wait_for(3)
+    assert renew.times - before <= 1
+
+
+def test_one_thread_keeps_all_leases_of_a_process() -> None:
+    for _ in range(5):
+        with Lease(terms(), Answers(Renewed(0))), Lease(terms(), Answers(Renewed(0))):
+            assert len([one for one in threading.enumerate() if one.name == "leases"]) == 1
 
 
 def test_an_outage_of_the_store_shorter_than_two_leases_stops_nobody() -> None:
@@ -135,13 +148,16 @@ def test_an_action_that_has_returned_is_not_killed() -> None:
         assert not killed.wait(0.6)
 
 
-def test_a_renewal_that_breaks_is_a_lost_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that died unseen would leave an action running without a lease."""
-    reported = threading.Event()
-    monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
-    with Lease(terms(lease_ms=300), Answers(RuntimeError("a bug"))) as lease:
-        assert isinstance(stopped(lease), LeaseLost)
-        assert reported.wait(20)
+def test_a_renewal_that_breaks_is_a_lost_lease_and_spares_the_others() -> None:
+    """A thread that died unseen would leave actions running without a lease."""
+    renew = Answers(Renewed(0))
+    with (
+        Lease(terms(lease_ms=300), Answers(RuntimeError("a bug"))) as broken,
+        Lease(terms(lease_ms=300), renew) as lease,
+    ):
+        assert isinstance(stopped(broken), LeaseLost)
+        renew.wait_for(2)
+        lease.check()
 
 
 def test_a_call_is_repeated_while_its_service_is_away() -> None:
