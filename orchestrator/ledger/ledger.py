@@ -17,6 +17,7 @@ from orchestrator.ledger.rows import (
     Decision,
     Epoch,
     LedgerRun,
+    PlannerAnswer,
     Record,
     RecordChange,
     StoredPlan,
@@ -116,6 +117,23 @@ class Ledger:
         """The plan of one generation of a run."""
         with self._database.reading() as connection:
             return reads.plan(connection, run_id, generation)
+
+    def store_answer(
+        self, run_id: str, generation: int, number: int, planner: str, raw_text: str, details_text: str
+    ) -> PlannerAnswer:
+        """Keep what a planner answered before anybody judges it; the first answer of a number stays.
+
+        Answers the one that stands, which is the one to go on with. After a crash behind it the next delivery finds
+        the answer and pays for none. NotFound: no such run was accepted.
+        """
+        answer = PlannerAnswer(run_id, generation, number, planner, raw_text, details_text, self._clock())
+        with self._database.writing() as connection:
+            return writes.store_answer(connection, answer)
+
+    def planner_answers(self, run_id: str, generation: int) -> list[PlannerAnswer]:
+        """What the planner has answered in one generation of a run, in order."""
+        with self._database.reading() as connection:
+            return reads.planner_answers(connection, run_id, generation)
 
     def end_run(
         self, run_id: str, generation: int, status: RunStatus, reason: str | None, version: int, ended_at_ms: int

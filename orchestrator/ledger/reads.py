@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, RowMapping, Select, select, tuple_
 
 from orchestrator.ledger import tables
-from orchestrator.ledger.rows import Decision, Epoch, LedgerRun, Record, RecordChange, StoredPlan
+from orchestrator.ledger.rows import Decision, Epoch, LedgerRun, PlannerAnswer, Record, RecordChange, StoredPlan
 from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, records, runs
 from schemas.dead_letter import DeadLetter, DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
@@ -43,6 +43,13 @@ def plan(connection: Connection, run_id: str, generation: int) -> StoredPlan | N
     query = select(plans).where(plans.c.run_id == run_id, plans.c.generation == generation)
     row = connection.execute(query).mappings().one_or_none()
     return StoredPlan(**row) if row else None
+
+
+def planner_answers(connection: Connection, run_id: str, generation: int) -> list[PlannerAnswer]:
+    """The answers a planner gave for one generation, in order."""
+    column = tables.planner_answers.c
+    asked = select(tables.planner_answers).where(column.run_id == run_id, column.generation == generation)
+    return [PlannerAnswer(**row) for row in connection.execute(asked.order_by(column.number)).mappings()]
 
 
 def pending_decisions(connection: Connection, limit: int) -> list[Decision]:

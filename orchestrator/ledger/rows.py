@@ -68,6 +68,23 @@ class StoredPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannerAnswer:
+    """One answer of a planner, unjudged. number: 0 for the first of a generation, then one for each repair.
+
+    raw_text: the answer as a JSON string, so that any text can be kept; details_text: a JSON object of what is known
+    about how it came to be (prompt, model, tokens).
+    """
+
+    run_id: str
+    generation: int
+    number: int
+    planner: str
+    raw_text: str
+    details_text: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What a person ordered, in which generation of the run; outcome is what the store answered, None before."""
 

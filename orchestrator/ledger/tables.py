@@ -80,6 +80,20 @@ plans = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
+# One row for each answer that was paid for, written before it is judged.
+planner_answers = Table(
+    "planner_answers",
+    metadata,
+    Column("run_id", String(RUN_ID), ForeignKey("runs.run_id"), primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("planner", Text, nullable=False),
+    Column("raw_text", Text, nullable=False),
+    Column("details_text", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    CheckConstraint("number >= 0", name="number_counted"),
+)
+
 # No foreign key: a transactional action may keep its rows in the database of its own effect, where no runs are.
 effects = Table(
     "effects",

@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.ledger import reads
 from orchestrator.ledger.engine import insert_absent
-from orchestrator.ledger.rows import Accepted, AcceptedRun, ConflictingSubmission, Epoch, StoredPlan
-from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, runs
+from orchestrator.ledger.rows import Accepted, AcceptedRun, ConflictingSubmission, Epoch, PlannerAnswer, StoredPlan
+from orchestrator.ledger.tables import dead_letters, decisions, epochs, planner_answers, plans, runs
 from schemas.dead_letter import DeadLetter
 from schemas.states import RunStatus
 
@@ -34,6 +34,14 @@ def store_plan(connection: Connection, plan: StoredPlan) -> StoredPlan:
     lock_run(connection, plan.run_id)
     insert_absent(connection, plans, asdict(plan))
     return reads.plan(connection, plan.run_id, plan.generation) or plan
+
+
+def store_answer(connection: Connection, answer: PlannerAnswer) -> PlannerAnswer:
+    """Keep a planner's answer, once per number; answers the one that stands."""
+    lock_run(connection, answer.run_id)
+    insert_absent(connection, planner_answers, asdict(answer))
+    standing = reads.planner_answers(connection, answer.run_id, answer.generation)
+    return next((one for one in standing if one.number == answer.number), answer)
 
 
 def end_run(

@@ -1,4 +1,4 @@
-"""The first schema: runs, plans, effects, epochs, decisions, dead letters, records.
+"""The first schema: runs, plans, planners' answers, effects, epochs, decisions, dead letters, records.
 
 Revision ID: 0001
 """
@@ -13,6 +13,7 @@ down_revision = None
 def upgrade() -> None:
     create_runs()
     create_plans()
+    create_planner_answers()
     create_effects()
     create_epochs()
     create_decisions()
@@ -67,6 +68,25 @@ def create_plans() -> None:
             ["runs.run_id"],
         ),
         sa.PrimaryKeyConstraint("run_id", "generation"),
+    )
+
+
+def create_planner_answers() -> None:
+    op.create_table(
+        "planner_answers",
+        sa.Column("run_id", sa.String(length=36), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("planner", sa.Text(), nullable=False),
+        sa.Column("raw_text", sa.Text(), nullable=False),
+        sa.Column("details_text", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("number >= 0", name="number_counted"),
+        sa.ForeignKeyConstraint(
+            ["run_id"],
+            ["runs.run_id"],
+        ),
+        sa.PrimaryKeyConstraint("run_id", "generation", "number"),
     )
 
 
