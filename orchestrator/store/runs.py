@@ -112,10 +112,18 @@ class Runs:
         return Rejected() if reply.word == "rejected" else _fenced(reply)
 
     def fail_plan(
-        self, ref: RunRef, fence: int, claim_id: str, error_text: str, retryable: bool
+        self, ref: RunRef, fence: int, claim_id: str, error_text: str, retryable: bool, delay_ms: int = 0
     ) -> RetryAt | Failed | Fenced | UnknownRun:
-        """The planner raised or was not reachable."""
-        reply = self._call("fail_plan", ref, fence=fence, claim_id=claim_id, error=error_text, retryable=int(retryable))
+        """The planner raised or was not reachable. delay_ms: it is not asked again before that, whatever the back-off."""
+        reply = self._call(
+            "fail_plan",
+            ref,
+            fence=fence,
+            claim_id=claim_id,
+            error=error_text,
+            retryable=int(retryable),
+            delay_ms=delay_ms,
+        )
         if reply.word == "retry_at":
             return RetryAt(reply["at_ms"])
         return Failed(publish_list(reply, ref)) if reply.word == "failed" else _fenced(reply)

@@ -1,6 +1,6 @@
 -- fail_plan: the planner raised or was not reachable: again later, or the run has failed
 -- keys: run due
--- args: fence claim_id error retryable jitter
+-- args: fence claim_id error retryable delay_ms jitter
 -- moves: run planning > accepted | failed
 -- reply retry_at: at_ms
 -- reply failed: settle generation
@@ -14,7 +14,11 @@ if not planning_holder(A.fence, A.claim_id) then return { 'fenced', num('plan_ho
 put('error', A.error)
 end_planning_claim()
 local again = A.retryable == '1' and num('plan_attempt') < num('plan_tries')
-local at = again and jittered(num('plan_backoff_ms'), num('plan_backoff_max_ms'), num('plan_attempt')) or 0
+local at = 0
+if again then
+  -- whoever was told when to come back does not come earlier
+  at = math.max(jittered(num('plan_backoff_ms'), num('plan_backoff_max_ms'), num('plan_attempt')), NOW + tonumber(A.delay_ms))
+end
 put('plan_reply', cjson.encode({ key = A.fence .. A.claim_id, at = at }))
 if again then
   move_run('accepted')
