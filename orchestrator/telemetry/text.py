@@ -17,8 +17,8 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _URL_PASSWORD = re.compile(r"(://[^\s/@:]{0,256}):[^\s/]{1,1024}@")
 _PAIR = re.compile(
-    r"(?i)\b((?:password|passwd|secret|api[_-]?key|access[_-]?key|authorization)[\"']?\s{0,3}[=:]\s{0,3})"
-    r"(?:\"[^\"]*\"|'[^']*'|(?:(?:bearer|basic)\s)?[^\s\"',;&}]+)"
+    r"(?i)\b((?!step_|fencing_)(?:[a-z]{1,20}[_-])?(?:password|passwd|secret|api[_-]?key|access[_-]?key|authorization|token)"
+    r"[\"']?\s{0,3}[=:]\s{0,3})(?:\"[^\"]*\"|'[^']*'|(?:(?:bearer|basic)\s)?[^\s\"',;&}]+)"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 

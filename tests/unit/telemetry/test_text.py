@@ -45,6 +45,7 @@ def test_names_that_only_look_secret(name: str) -> None:
         '{"api_key": "hunter2 and more"}',
         "Authorization: Bearer hunter2hunter2",
         "sent Bearer hunter2hunter2",
+        "access_token=hunter2&x=1",
     ],
 )
 def test_secrets_in_running_text_are_hidden(text: str) -> None:
@@ -52,7 +53,9 @@ def test_secrets_in_running_text_are_hidden(text: str) -> None:
     assert "***" in without_secrets(text)
 
 
-@pytest.mark.parametrize("text", ["https://host:8080/a@b", "step:1:2:abc", "12:30:01 done", "secretary=3"])
+@pytest.mark.parametrize(
+    "text", ["https://host:8080/a@b", "step:1:2:abc", "12:30:01 done", "secretary=3", "step_token=step:1:2:abc"]
+)
 def test_other_text_stays_as_it_is(text: str) -> None:
     assert without_secrets(text) == text
 

@@ -1,0 +1,317 @@
+"""The command line as a person or a script meets it, against a running system.
+
+What submits runs in a process of its own; what only reads is called in this one, because a process takes a second to
+start.
+"""
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.command import run
+from schemas.run import RunView
+from tests.support.environment import ROOT, clean_environment
+from tests.support.servers import Server, running_server
+from tests.support.system import System, plan_text, running_system, step
+from tests.support.waiting import eventually
+from workers.cli import mandor
+
+pytestmark = pytest.mark.timeout(180)
+RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+NO_RUN = "00000000-0000-8000-8000-000000000000"
+
+
+@pytest.fixture(scope="module")
+def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running_server(tmp_path_factory.mktemp("server"), server_kind) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def system(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with running_system(server.url, tmp_path_factory.mktemp("cli")) as started:
+        started.start_control()
+        started.start_steps()
+        yield started
+
+
+def process(
+    env: Mapping[str, str], *arguments: str, stdin: str = "", timeout_s: float = 60
+) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-W", "error", "-m", "workers.cli", *arguments]
+    done = subprocess.run(
+        argv, env=dict(env), cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def submitted(system: System, plan: str, *arguments: str, code: int = 0) -> Any:
+    """What `run submit --plan - … --json` answers."""
+    done = process(system.processes.env, "run", "submit", "--plan", "-", *arguments, "--json", stdin=plan)
+    assert done.returncode == code, done
+    return json.loads(done.stdout)
+
+
+def text(*arguments: str, code: int = 0) -> str:
+    """What a command prints for people. Its settings are those of the running system, which are in the environment."""
+    with redirect_stdout(io.StringIO()) as out:
+        assert run(mandor, arguments) == code, out.getvalue()
+    return out.getvalue()
+
+
+def answer(*arguments: str, code: int = 0) -> Any:
+    """What a command prints for programs."""
+    return json.loads(text(*arguments, "--json", code=code))
+
+
+def settled(system: System, plan: str, **fields: Any) -> RunView:
+    """A run of this plan that has ended, submitted without the command line."""
+    return system.wait(system.send({"plan": plan, **fields}))
+
+
+def echo_plan(value: str = "hello", **params: Any) -> str:
+    return plan_text(step("test.echo", "one", value=value, **params), step("test.echo", "two", value="2"))
+
+
+def test_submit_and_wait_prints_the_final_run(system: System) -> None:
+    found = submitted(system, echo_plan(), "--wait", "--session", "s")
+    assert (found["status"], found["created"], found["session_id"], found["reason"]) == ("succeeded", True, "s", None)
+    assert [one["status"] for one in found["steps"]] == ["completed", "completed"]
+    assert found["steps"][0]["result"] == {"value": "hello"}
+    assert {"plan_id", "plan_hash", "context_hash", "policy_hash", "compensations", "dead_letters"} <= set(found)
+
+
+def test_submit_prints_nothing_but_the_id(system: System) -> None:
+    done = process(system.processes.env, "run", "submit", "--plan", "-", stdin=echo_plan())
+    assert RUN_ID.fullmatch(done.stdout.strip())
+    assert done.stderr == ""
+
+
+def test_show_events_and_result_of_a_run(system: System) -> None:
+    run_id = settled(system, echo_plan("a\x1b[2Jb")).run_id
+    shown = text("run", "show", run_id)
+    assert "status   succeeded" in shown
+    assert "\x1b" not in shown
+    results = text("run", "result", run_id)
+    assert results.splitlines() == ['one: {"value": "a\\u001b[2Jb"}', 'two: {"value": "2"}']
+    two = {"run_id": run_id, "step_id": "two", "result": {"value": "2"}}
+    assert answer("run", "result", run_id, "two") == two
+    assert answer("run", "result", run_id, "three", code=1)["error"]["kind"] == "not_found"
+
+
+def test_events_are_one_object_a_line(system: System) -> None:
+    run_id = settled(system, echo_plan()).run_id
+    found = [json.loads(line) for line in text("run", "events", run_id, "--json").splitlines()]
+    assert [event["version"] for event in found] == list(range(1, len(found) + 1))
+    assert found[0]["event"] == "run.accepted"
+    assert found[-1]["event"] == "run.succeeded"
+    committed = [event for event in found if event["event"] == "step.committed"]
+    assert [event["step_id"] for event in committed] == ["one", "two"]
+    assert all(event["worker_id"] and event["policy_hash"] and event["fence"] for event in committed)
+    assert "step.committed" in text("run", "events", run_id)
+
+
+def test_a_failed_run_answers_no_and_says_why(system: System) -> None:
+    plan = plan_text(step("test.flaky", "bad", failures=0, for_good=True), step("test.echo", value="x"))
+    found = submitted(system, plan, "--wait", code=1)
+    assert (found["status"], [one["status"] for one in found["steps"]]) == ("failed", ["failed", "skipped"])
+    assert found["steps"][0]["error"]["message"] == "it will never work"
+    assert "it will never work" in text("run", "show", found["run_id"])
+
+
+def test_a_planner_that_is_not_there_is_named(system: System) -> None:
+    done = process(system.processes.env, "run", "submit", "--planner", "nobody", "--wait")
+    assert done.returncode == 1
+    assert "no planner is called 'nobody'" in done.stdout
+
+
+def test_a_refused_plan_leaves_a_letter(system: System) -> None:
+    raw = plan_text(step("test.echo", value=3), step("frob\u202e"))
+    run_id = settled(system, raw).run_id
+    (letter,) = answer("run", "show", run_id)["dead_letters"]
+    listed = answer("dlq", "list", "--kind", "plan", "--limit", "1")
+    assert (listed["dead_letters"][0]["id"], listed["dead_letters"][0]["run_id"]) == (letter["id"], run_id)
+    shown = answer("dlq", "show", letter["id"])
+    assert shown["attempts"][0]["raw"] == raw
+    assert "steps.0.params.value" in [error["path"] for error in shown["attempts"][0]["errors"]]
+    for_people = text("dlq", "show", letter["id"])
+    assert "steps.0.params.value" in for_people
+    assert "\u202e" not in for_people
+    assert answer("dlq", "show", "nonsense", code=1)["error"]["kind"] == "not_found"
+
+
+def test_the_pages_of_the_letters_are_complete(system: System) -> None:
+    for _ in range(3):
+        settled(system, "no plan")
+    seen: list[str] = []
+    before: list[str] = []
+    while True:
+        page = answer("dlq", "list", "--limit", "2", *before)
+        seen += [letter["id"] for letter in page["dead_letters"]]
+        if page["next"] is None:
+            break
+        before = ["--before", page["next"]]
+    assert len(seen) == len(set(seen)) >= 3
+    assert set(seen) == {letter.id for letter in system.installed.ledger.letters(1000)}
+
+
+def test_the_same_request_is_one_run_and_another_content_a_conflict(system: System) -> None:
+    plan = echo_plan()
+    first = submitted(system, plan, "--request-id", "nightly")
+    again = submitted(system, plan, "--request-id", "nightly")
+    assert (again["run_id"], again["created"]) == (first["run_id"], False)
+    other = submitted(system, echo_plan(), "--request-id", "nightly", code=1)
+    assert other["error"]["kind"] == "conflict"
+
+
+def test_a_submission_that_does_not_fit_is_refused_before_it_is_sent(system: System) -> None:
+    refused = submitted(system, echo_plan(), "--context", "[1]", code=1)
+    assert (refused["error"]["kind"], refused["error"]["path"]) == ("submission_refused", "context")
+    assert answer("run", "submit", code=2)["error"]["kind"] == "usage"
+
+
+def test_a_run_that_redis_has_forgotten_is_shown_from_the_ledger(system: System, server: Server) -> None:
+    run_id = settled(system, echo_plan()).run_id
+    eventually(lambda: (row := system.installed.ledger.run(run_id)) and row.ended_at)
+    before = answer("run", "show", run_id)
+    server.client.unlink(*server.client.keys(f"*{run_id}*"))
+    after = answer("run", "show", run_id)
+    same = ("run_id", "status", "request_id", "plan_hash", "policy_hash", "ended_at")
+    assert {name: after[name] for name in same} == {name: before[name] for name in same}
+    assert after["steps"] == []
+    assert "no longer in the state store" in text("run", "show", run_id)
+    assert "MANDOR_FINISHED_TTL_S" in answer("run", "events", run_id, code=1)["error"]["hint"]
+
+
+@pytest.mark.parametrize("run_id", [NO_RUN, "nonsense", "../../etc"])
+def test_a_run_that_never_was(system: System, run_id: str) -> None:
+    error = answer("run", "show", run_id, code=1)["error"]
+    assert (error["kind"], error["path"]) == ("not_found", "run_id")
+
+
+def test_a_reader_that_goes_away_is_no_fault(system: System) -> None:
+    run_id = settled(system, echo_plan()).run_id
+    command = f'"{sys.executable}" -m workers.cli run events {run_id} --json | head -1'
+    done = subprocess.run(
+        ["sh", "-c", command], env=system.processes.env, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["event"] == "run.accepted"
+
+
+def test_the_ledger_commands(system: System) -> None:
+    assert answer("ledger", "upgrade")["shards"] == 0
+    assert answer("ledger", "verify")["shards"] == 0
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, env: Mapping[str, str], *arguments: str) -> None:
+        self._screen, inside = pty.openpty()
+        argv = [sys.executable, "-m", "workers.cli", *arguments]
+        self.process = subprocess.Popen(
+            argv, env={**env, "TERM": "xterm-256color"}, cwd=ROOT, stdin=inside, stdout=inside, stderr=inside
+        )
+        os.close(inside)
+        self.text = ""
+
+    def read(self) -> str:
+        """What was shown so far."""
+        while select.select([self._screen], [], [], 0.05)[0]:
+            try:
+                piece = os.read(self._screen, 65_536)
+            except OSError:  # nobody holds the other side any more
+                break
+            if not piece:
+                break
+            self.text += piece.decode()
+        return self.text
+
+    def end(self) -> int:
+        """Read to the end; answers the exit code."""
+        eventually(lambda: self.read() is not None and self.process.poll() is not None)
+        self.read()
+        os.close(self._screen)
+        return self.process.wait()
+
+
+def slow_plan(folder: Path, seconds: float) -> str:
+    path = folder / "slow.json"
+    path.write_text(plan_text(step("test.note", "slow", value="x", hold_s=seconds), step("test.echo", value="y")))
+    return str(path)
+
+
+def test_on_a_terminal_the_progress_moves_and_the_result_has_colours(system: System, tmp_path: Path) -> None:
+    terminal = Terminal(system.processes.env, "run", "submit", "--plan", slow_plan(tmp_path, 1.5), "--wait")
+    eventually(lambda: "0 of 2 steps, 1 running" in terminal.read())
+    assert terminal.end() == 0
+    assert "\x1b[32msucceeded\x1b[0m" in terminal.text
+
+
+def test_ctrl_c_stops_following_and_the_run_goes_on(system: System, tmp_path: Path) -> None:
+    terminal = Terminal(system.processes.env, "run", "submit", "--plan", slow_plan(tmp_path, 3), "--wait")
+    eventually(lambda: "1 running" in terminal.read())
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert "Traceback" not in terminal.text
+    assert "\x1b[?25h" in terminal.text, "the cursor must be visible again"
+    found = RUN_ID.search(terminal.text)
+    assert found
+    assert system.wait(found[0]).status == "succeeded"
+
+
+def test_following_ends_when_its_time_is_up(system: System, tmp_path: Path) -> None:
+    arguments = ("run", "submit", "--plan", slow_plan(tmp_path, 3), "--wait", "--timeout", "0.5", "--json")
+    done = process(system.processes.env, *arguments)
+    assert done.returncode == 1
+    error = json.loads(done.stdout)["error"]
+    assert error["kind"] == "timeout"
+    assert "mandor run show" in error["hint"]
+
+
+# ---- without services
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> dict[str, str]:
+    return clean_environment(redis_url="redis://:hunter2@127.0.0.1:1/0", home=tmp_path / "home")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "submit", "--planner", "x"),
+        ("run", "show", NO_RUN),
+        ("run", "events", NO_RUN),
+        ("dlq", "list"),
+        ("ledger", "upgrade"),
+        ("ledger", "verify"),
+    ],
+)
+def test_a_service_that_is_away_is_named_within_seconds(nowhere: dict[str, str], arguments: tuple[str, ...]) -> None:
+    began = time.monotonic()
+    done = process(nowhere, *arguments, "--json", timeout_s=30)
+    assert done.returncode == 3, done
+    assert json.loads(done.stdout)["error"]["hint"]
+    assert "hunter2" not in done.stdout + done.stderr
+    assert time.monotonic() - began < 20
+
+
+def test_the_version() -> None:
+    done = process(clean_environment(), "--version")
+    assert re.fullmatch(r"mandor \d+\.\d+\.\d+\S*\n", done.stdout)
