@@ -79,7 +79,7 @@ def test_every_connection_is_durable_and_checks_references(tmp_path: Path) -> No
     assert pragmas == PRAGMAS
 
 
-PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5000}
+PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 50}
 
 
 def test_a_missing_folder_is_unavailable(tmp_path: Path) -> None:
