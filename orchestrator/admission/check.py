@@ -26,6 +26,7 @@ MAX_DEPTH: Final = 64
 FINISHED: Final = frozenset(
     {"stop", "end_turn", "stop_sequence", "tool_calls", "tool_use", "function_call", "completed"}
 )
+CUT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"})
 _JSON_KINDS: Final = {
     "too_large": Kind.SIZE,
     "utf8": Kind.ENCODING,
@@ -77,9 +78,11 @@ def _too_large(max_bytes: int) -> PayloadDrift:
 
 def refuse_unfinished(finish_reason: str | None) -> None:
     """An answer that its model did not end itself is no answer, even where it happens to parse."""
-    if finish_reason is not None and finish_reason.lower() not in FINISHED:
-        message = f"the model did not finish its answer: it ended with {excerpt(finish_reason)}"
-        raise drift(Kind.UNFINISHED, message)
+    if finish_reason is None or finish_reason.lower() in FINISHED:
+        return
+    if finish_reason.lower() in CUT:
+        raise drift(Kind.CUT, f"the answer was cut where the model ran out of room ({excerpt(finish_reason)})")
+    raise drift(Kind.UNFINISHED, f"the model did not finish its answer: it ended with {excerpt(finish_reason)}")
 
 
 def read_text(raw: object, max_bytes: int | None, finish_reason: str | None) -> tuple[Found, dict[str, Any]]:

@@ -19,6 +19,7 @@ class Kind(StrEnum):
 
     SIZE = "size"
     ENCODING = "encoding"
+    CUT = "cut"
     UNFINISHED = "unfinished"
     EXTRACTION = "extraction"
     JSON = "json"

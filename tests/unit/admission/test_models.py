@@ -181,9 +181,14 @@ def test_what_is_no_text_is_refused(raw: Any, kind: str) -> None:
     assert faults(raw) == [("", kind)]
 
 
-@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "content_filter", "refusal", "error", ""])
-def test_an_answer_that_was_cut_or_refused_is_not_parsed(reason: str) -> None:
+@pytest.mark.parametrize("reason", ["content_filter", "refusal", "error", ""])
+def test_an_answer_that_its_model_broke_off_is_not_parsed(reason: str) -> None:
     assert faults(plan_text(command()), finish_reason=reason) == [("", "unfinished")]
+
+
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "model_context_window_exceeded"])
+def test_a_cut_answer_is_a_failure_of_its_own_kind_even_where_it_parses(reason: str) -> None:
+    assert faults(plan_text(command()), finish_reason=reason) == [("", "cut")]
 
 
 @pytest.mark.parametrize("reason", ["stop", "STOP", "end_turn", "tool_calls", None])
