@@ -7,7 +7,7 @@ from typing import Final
 from orchestrator.errors import LedgerUnavailable, MandorError
 from orchestrator.settings import Settings
 from orchestrator.telemetry.text import printable, without_secrets
-from workers.outcomes import NoEffect, PermanentError, Snooze, TimeUp, WorkerStopping
+from workers.outcomes import NoEffect, PermanentError, ProviderError, Snooze, TimeUp, WorkerStopping
 
 MESSAGE_BYTES: Final = 1024
 SNOOZES: Final = 1000
@@ -57,6 +57,11 @@ def hand_back(error: BaseException, settings: Settings) -> HandBack | None:
 def is_retryable(error: BaseException) -> bool:
     """Whether policy may allow another attempt."""
     return not isinstance(error, PermanentError)
+
+
+def delay_ms(error: BaseException) -> int:
+    """How long the other side asked to be left alone, in milliseconds; 0 where it said nothing."""
+    return round(1000 * error.retry_after_s) if isinstance(error, ProviderError) else 0
 
 
 def had_no_effect(error: BaseException) -> bool:

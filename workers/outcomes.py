@@ -2,6 +2,7 @@
 
     Snooze(seconds)        not yet: try again later; the attempt does not count (returned or raised)
     PermanentError         trying again is of no use
+    ProviderError          a service did not answer; again, and no earlier than it said
     NoEffect               nothing has happened outside, whatever was opened before
     AlreadyApplied         (raised by `Context.effect`) an earlier attempt's transaction committed; its result stands
     AttemptStopped         (raised by `Context.check` and `Context.effect`) this attempt may not go on
@@ -37,6 +38,16 @@ class NoEffect(MandorError):
     """The action vouches that nothing happened outside, so that even a `once` step may be tried again."""
 
     kind = "no_effect"
+
+
+class ProviderError(MandorError):
+    """A service did not answer as it should. retry_after_s: when it said to come back; 0 where it did not."""
+
+    kind = "provider"
+
+    def __init__(self, message: str, *, hint: str | None = None, retry_after_s: float = 0.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class AlreadyApplied(Exception):

@@ -1,14 +1,18 @@
 """What a planner works with: the goal, its context, and the means to write a plan down."""
 
+import math
+import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
+from orchestrator.admission.catalogue import Catalogue
+from orchestrator.admission.repair import Refusal
 from schemas.issues import issues_of
 from schemas.plan import ExecutionPlan, Step
 from schemas.policy import Policy
@@ -23,7 +27,13 @@ class PlanMistake(PermanentError):
 
 @dataclass(frozen=True)
 class PlanContext:
-    """One planning. context_text: the run's initial context as JSON; context_hash: of its canonical form."""
+    """One call of a planner. context_text: the run's initial context as JSON; context_hash: of its canonical form.
+
+    catalogue: the actions there are. repair: the answer that was refused last, for planners that declare `repairs`;
+    None for a first answer. The rest is for planners that ask a model: call_key names this call and is the same when
+    it is repeated after a crash, what a provider may de-duplicate by; nonce_key is secret, and makes nonces for
+    fences; until is the end of the time, on the clock of `time.monotonic`.
+    """
 
     run_id: str
     session_id: str | None
@@ -31,6 +41,15 @@ class PlanContext:
     context_text: str
     context_hash: str
     policy: Policy
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    repair: Refusal | None = None
+    call_key: str = ""
+    nonce_key: str = field(default="", repr=False)
+    until: float = math.inf
+
+    def seconds_left(self) -> float:
+        """How long the planner may still take."""
+        return max(0.0, self.until - time.monotonic())
 
     @cached_property
     def context(self) -> Any:

@@ -1,18 +1,22 @@
 """One delivery of one run's plan message: from the claim to the first steps on their way.
 
-    claim -> the plan the ledger has, or ask the planner -> the door -> ledger -> admit -> size the chord -> publish
+    claim -> the plan the ledger has, or ask the planner -> ledger -> the door -> ledger -> admit -> chord -> publish
+                                              ^------ refused: up to two repairs
 
-The ledger keeps the plan before the store hears of it, so a planner is asked once for a plan that was admitted,
-whatever dies in between. An answer the door refuses ends the run and is kept whole in a dead letter; a planner that
-raises or runs out of time is asked again, as often as its run allows.
+The ledger keeps each answer before it is judged and the plan before the store hears of it: whatever dies in between,
+an answer that was stored is not paid for again. Answers the door refuses are given back to a planner that can mend
+them; when that is over they end the run and are kept whole in a dead letter. A planner that raises or runs out of time
+is asked again, as often as its run allows.
 """
 
+import hmac
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
 from orchestrator.admission import Admission, PayloadDrift, readmit, validate_handoff
+from orchestrator.admission.repair import MAX_REPAIRS, Refusal
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.ledger import LedgerRun
 from orchestrator.store.guard import settle_message
@@ -24,7 +28,8 @@ from schemas.ids import plan_task_id
 from schemas.messages import PlanMessage
 from schemas.policy import Policy
 from schemas.run import Submission
-from workers import failures
+from workers import answers, failures
+from workers.answers import Refused, RefusedAnswer
 from workers.identity import worker_id
 from workers.lease import Lease, Renewal, Terms
 from workers.newplan import new_plan
@@ -36,10 +41,11 @@ from workers.services import Letter, Services
 
 @dataclass(frozen=True)
 class Planning:
-    """One granted claim on a run's planning."""
+    """One granted claim on a run's planning. granted_at: before it was asked for, on time.monotonic's clock."""
 
     message: PlanMessage
     granted: PlanGranted
+    granted_at: float
     claim_id: str
     run: LedgerRun
     services: Services
@@ -57,9 +63,10 @@ class Planning:
         """Its name; None for a plan that came ready with the submission."""
         return self.submission.planner
 
-    def context(self) -> PlanContext:
-        """What the planner is handed."""
+    def context(self, number: int, repair: Refusal | None) -> PlanContext:
+        """What the planner is handed for its answer of that number."""
         submission = self.submission
+        call = f"plan:{self.message.run_id}:{self.message.generation}:{number}"
         return PlanContext(
             run_id=self.message.run_id,
             session_id=self.granted.session_id,
@@ -67,16 +74,12 @@ class Planning:
             context_text=canonical_text(submission.context_value()),
             context_hash=self.granted.context_hash,
             policy=self.policy,
+            catalogue=self.services.registry.catalogue(),
+            repair=repair,
+            call_key=call,
+            nonce_key=hmac.digest(self.services.store.scripts.epoch.encode(), call.encode(), "sha256").hex(),
+            until=self.granted_at + self.granted.limit_ms / 1000,
         )
-
-
-class Refused(Exception):
-    """The door refused an answer; both are kept."""
-
-    def __init__(self, answer: Answer, drift: PayloadDrift) -> None:
-        super().__init__(str(drift))
-        self.answer = answer
-        self.drift = drift
 
 
 def plan_run(message: PlanMessage, services: Services) -> Report:
@@ -95,7 +98,7 @@ def _deliver(message: PlanMessage, services: Services) -> Report:
     claim_id, granted_at = uuid4().hex, time.monotonic()
     claim = services.store.runs.claim_plan(message.ref, message.generation, claim_id, worker_id())
     if isinstance(claim, PlanGranted):
-        return _plan(Planning(message, claim, claim_id, run, services), granted_at)
+        return _plan(Planning(message, claim, granted_at, claim_id, run, services))
     if isinstance(claim, Exhausted):
         services.publisher.publish(claim.publish)
         return GivenUp("the planner did not finish within its attempts")
@@ -103,7 +106,7 @@ def _deliver(message: PlanMessage, services: Services) -> Report:
     return Nothing(word(claim))
 
 
-def _plan(planning: Planning, granted_at: float) -> Report:
+def _plan(planning: Planning) -> Report:
     granted = planning.granted
     logs.bind(
         request_id=granted.request_id,
@@ -111,7 +114,7 @@ def _plan(planning: Planning, granted_at: float) -> Report:
         policy_hash=granted.policy_hash,
         state_version=granted.version,
     )
-    terms = Terms(granted.fence, granted.lease_ms, granted.limit_ms, granted.stop_grace_ms, granted_at)
+    terms = Terms(granted.fence, granted.lease_ms, granted.limit_ms, granted.stop_grace_ms, planning.granted_at)
     with Lease(terms, _renewal(planning)) as lease:
         try:
             admission = _admission(planning, lease)
@@ -143,32 +146,68 @@ def _admission(planning: Planning, lease: Lease) -> Admission:
 
 
 def _ask(planning: Planning, lease: Lease) -> Admission:
+    """The plan of the first answer that the door takes. Refused: none was taken, and there will be no other."""
+    stored = _stored_answers(planning, lease)
+    refusals: list[RefusedAnswer] = []
     try:
-        answer = _answer(planning)
+        while True:
+            number = len(refusals)
+            answer = stored[number] if number < len(stored) else _new_answer(planning, lease, refusals)
+            try:
+                return _judged(planning, answer)
+            except PayloadDrift as drift:
+                refusals.append(RefusedAnswer(answer, drift))
+            if number == MAX_REPAIRS or not _can_repair(planning):
+                raise Refused(refusals) from None
+            logs.emit(events.AnswerRefused(number, len(refusals[-1].drift.issues)))
     finally:
         lease.action_returned()
-    try:
-        admission = validate_handoff(
-            answer.raw,
-            catalogue=planning.services.registry.catalogue(),
-            policy=planning.policy,
-            context_hash=planning.granted.context_hash,
-            finish_reason=answer.finish_reason,
-        )
-    except PayloadDrift as drift:
-        raise Refused(answer, drift) from None
+
+
+def _judged(planning: Planning, answer: Answer) -> Admission:
+    admission = validate_handoff(
+        answer.raw,
+        catalogue=planning.services.registry.catalogue(),
+        policy=planning.policy,
+        context_hash=planning.granted.context_hash,
+        finish_reason=answer.finish_reason,
+    )
     logs.emit(events.PlanAdmitted(admission.plan_id, len(admission.steps), admission.extracted))
     return admission
 
 
-def _answer(planning: Planning) -> Answer:
-    """The planner's answer, or the plan that came ready: both are texts nobody has judged yet."""
-    submission, name = planning.submission, planning.planner
-    if name is None:
-        return ready_plan(submission.plan or "")
+def _can_repair(planning: Planning) -> bool:
+    """A ready plan has nobody to mend it, and code would write the same again."""
+    return planning.planner is not None and planning.services.registry.find_planner(planning.planner).repairs
+
+
+# ---- answers
+
+
+def _stored_answers(planning: Planning, lease: Lease) -> list[Answer]:
+    """What an earlier delivery was answered and had no time to act on."""
+    ledger, message = planning.services.ledger, planning.message
+    if planning.planner is None:
+        return [ready_plan(planning.submission.plan or "")]
+    rows = lease.patiently(lambda: ledger.planner_answers(message.run_id, message.generation))
+    return [answers.stored_answer(row) for row in rows]
+
+
+def _new_answer(planning: Planning, lease: Lease, refusals: list[RefusedAnswer]) -> Answer:
+    """Ask the planner, and keep its answer before anything else is done with it. Answers the one that stands."""
+    lease.check()
+    name, number = planning.planner or "", len(refusals)
+    repair = refusals[-1].as_refusal() if refusals else None
+    answer = answers.bounded(_call(planning, name, planning.context(number, repair)), planning.policy.plan_bytes)
+    ledger, message = planning.services.ledger, planning.message
+    keep = (message.run_id, message.generation, number, name, answers.raw_text(answer), answers.details_text(answer))
+    return answers.stored_answer(lease.patiently(lambda: ledger.store_answer(*keep)))
+
+
+def _call(planning: Planning, name: str, ctx: PlanContext) -> Answer:
     logs.emit(events.PlannerCalled(name, planning.granted.attempt))
     started = time.monotonic()
-    answer = call_planner(planning.services.registry.find_planner(name), planning.context())
+    answer = call_planner(planning.services.registry.find_planner(name), ctx)
     duration_ms = int((time.monotonic() - started) * 1000)
     logs.emit(events.PlannerAnswered(name, duration_ms, len(answer.raw.encode(errors="surrogatepass"))))
     return answer
@@ -184,7 +223,7 @@ def _readmit(planning: Planning, plan_text: str) -> Admission:
             context_hash=planning.granted.context_hash,
         )
     except PayloadDrift as drift:
-        raise Refused(Answer(plan_text), drift) from None
+        raise Refused([RefusedAnswer(Answer(plan_text), drift)]) from None
 
 
 # ---- how it ends
@@ -225,27 +264,18 @@ def _letter(planning: Planning, refused: Refused) -> Letter:
         "planner": planning.planner,
         "context_hash": planning.granted.context_hash,
         "policy_hash": planning.granted.policy_hash,
-        "attempts": [
-            {
-                "raw": refused.answer.raw,
-                "errors": refused.drift.errors(),
-                "prompt": None,
-                "model": None,
-                "tokens": None,
-                "finish_reason": refused.answer.finish_reason,
-            }
-        ],
+        "attempts": answers.attempts(refused),
     }
     dedup_key = f"plan:{message.run_id}:{message.generation}"
-    return Letter(DeadLetterKind.PLAN, message.ref, None, str(refused.drift), content, dedup_key)
+    return Letter(DeadLetterKind.PLAN, message.ref, None, str(refused), content, dedup_key)
 
 
 def _fail(planning: Planning, lease: Lease, error: BaseException) -> Report:
     """The planner raised, was unknown or could not be asked: again later, or the run has failed."""
     services, message = planning.services, planning.message
     fail, fence, said = services.store.runs.fail_plan, planning.granted.fence, failures.error_text(error, 0)
-    again = failures.is_retryable(error)
-    reply = lease.patiently(lambda: fail(message.ref, fence, planning.claim_id, said, again))
+    again, delay_ms = failures.is_retryable(error), failures.delay_ms(error)
+    reply = lease.patiently(lambda: fail(message.ref, fence, planning.claim_id, said, again, delay_ms))
     planner = planning.planner or "ready plan"
     logs.emit(events.PlannerFailed(planner, failures.kind_of(error), isinstance(reply, RetryAt), events.where(error)))
     if isinstance(reply, RetryAt):

@@ -37,6 +37,7 @@ from workers.loading import load_actions
 if TYPE_CHECKING:
     from schemas.plan import ExecutionPlan
     from workers.context import Context
+    from workers.planners.base import Answer
 
 __all__ = [
     "Action",
@@ -54,7 +55,7 @@ __all__ = [
 
 Params = TypeVar("Params", bound=BaseModel)
 Result = TypeVar("Result")
-PlannerFunction = TypeVar("PlannerFunction", bound=Callable[..., "ExecutionPlan | str"])
+PlannerFunction = TypeVar("PlannerFunction", bound=Callable[..., "ExecutionPlan | str | Answer"])
 
 
 @dataclass(frozen=True)
@@ -75,15 +76,19 @@ class Action(Generic[Params, Result]):
 
 @dataclass(frozen=True)
 class Planner:
-    """A declared planner. input_model: what the submission's context must be; None where it takes any."""
+    """A declared planner. input_model: what the submission's context must be; None where it takes any.
+
+    repairs: it is called again, with `ctx.repair`, when its answer is refused.
+    """
 
     name: str
-    function: Callable[..., "ExecutionPlan | str"]
+    function: Callable[..., "ExecutionPlan | str | Answer"]
     input_model: type[BaseModel] | None
     summary: str
     origin: str
+    repairs: bool = False
 
-    def __call__(self, *arguments: Any) -> "ExecutionPlan | str":
+    def __call__(self, *arguments: Any) -> "ExecutionPlan | str | Answer":
         return self.function(*arguments)
 
 
@@ -138,8 +143,12 @@ class Registry:
 
         return declare
 
-    def planner(self, name: str) -> Callable[[PlannerFunction], PlannerFunction]:
-        """Declare a function as a planner: `(ctx)`, or `(order, ctx)` with a pydantic model for the context."""
+    def planner(self, name: str, *, repairs: bool = False) -> Callable[[PlannerFunction], PlannerFunction]:
+        """Declare a function as a planner: `(ctx)`, or `(order, ctx)` with a pydantic model for the context.
+
+        repairs: a refused answer is given back to it as `ctx.repair`, twice at most. Code that would write the same
+        again has no use for it; one that asks a model has.
+        """
 
         def declare(function: PlannerFunction) -> PlannerFunction:
             where = checked_function(function, f"the planner {name!r}")
@@ -149,6 +158,7 @@ class Registry:
                 input_model=planner_input_of(function, where),
                 summary=summary_of(function),
                 origin=origin_of(function),
+                repairs=repairs,
             )
             _put(self._planners, declared, "planner")
             return function

@@ -114,7 +114,7 @@ class Runs:
     def fail_plan(
         self, ref: RunRef, fence: int, claim_id: str, error_text: str, retryable: bool, delay_ms: int = 0
     ) -> RetryAt | Failed | Fenced | UnknownRun:
-        """The planner raised or was not reachable. delay_ms: it is not asked again before that, whatever the back-off."""
+        """The planner raised or was not reachable. delay_ms: the least wait before it is asked again."""
         reply = self._call(
             "fail_plan",
             ref,

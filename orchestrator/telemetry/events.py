@@ -73,6 +73,29 @@ class PlannerAnswered(Occurrence):
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerRefused(Occurrence):
+    """The door refused a planner's answer, and the planner may mend it; number: 0 for its first answer."""
+
+    event = "answer.refused"
+    level = "warning"
+    number: int
+    issues: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCalled(Occurrence):
+    """A model answered; tokens are what its provider counted, 0 where it did not say."""
+
+    event = "model.called"
+    provider: str
+    model: str
+    finish_reason: str
+    duration_ms: int
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlannerFailed(Occurrence):
     """A planner raised or ran out of time."""
 

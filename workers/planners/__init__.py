@@ -2,6 +2,7 @@
 
 python.py    functions declared with @planner
 static.py    plans that came with the submission, ready
+llm/         the planner `llm`, a function that asks a model
 """
 
 from workers.planners.base import Answer, PlannerInputInvalid

@@ -1,4 +1,4 @@
-"""Planners that are python functions."""
+"""Planners that are python functions; one that asks a model returns its `Answer`."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def call_planner(planner: Planner, ctx: PlanContext) -> Answer:
     itself raises passes through.
     """
     if planner.input_model is None:
-        return Answer(_text_of(planner(ctx), planner))
-    return Answer(_text_of(planner(_read_input(planner.input_model, ctx), ctx), planner))
+        return _answer_of(planner(ctx), planner)
+    return _answer_of(planner(_read_input(planner.input_model, ctx), ctx), planner)
 
 
 def _read_input(model: type[BaseModel], ctx: PlanContext) -> BaseModel:
@@ -33,12 +33,14 @@ def _read_input(model: type[BaseModel], ctx: PlanContext) -> BaseModel:
         raise PlannerInputInvalid(message_of(error), path=path, hint=f"the planner reads {model.__name__}") from None
 
 
-def _text_of(answer: Any, planner: Planner) -> str:
-    if isinstance(answer, str):
-        return answer
-    if isinstance(answer, ExecutionPlan):
-        return _written(answer, planner)
-    message = f"the planner {planner.name} returned a {type(answer).__name__}"
+def _answer_of(returned: Any, planner: Planner) -> Answer:
+    if isinstance(returned, Answer):
+        return returned
+    if isinstance(returned, str):
+        return Answer(returned)
+    if isinstance(returned, ExecutionPlan):
+        return Answer(_written(returned, planner))
+    message = f"the planner {planner.name} returned a {type(returned).__name__}"
     raise PlanMistake(message, path="return", hint="return ctx.plan(…), or a plan as JSON text")
 
 
