@@ -38,6 +38,8 @@ def environment(home: Path, redis_url: str) -> dict[str, str]:
         "MANDOR_LOG_FORMAT": "json",
         **HASTE,
         carrier.HOME: str(home),
+        # what a killed worker leaves there goes with the home
+        "TMPDIR": str(home / "tmp"),
     }
 
 
@@ -69,6 +71,7 @@ class Crew:
     def __init__(self, home: Path) -> None:
         self.logs = home / "logs"
         self.logs.mkdir()
+        (home / "tmp").mkdir()
         self._lock = threading.Lock()
         self._runner = Runner(self._log, grace_s=GRACE_S)
 
@@ -111,7 +114,8 @@ def at_work(home: Path, interrupts: Interrupts) -> Iterator[Crew]:
         with interrupts.held():
             server.start()
         env = environment(home, server.url)
-        os.environ.update({name: value for name, value in env.items() if name.startswith(("MANDOR_", "ORDERS_"))})
+        os.environ.clear()
+        os.environ.update(env)
         _set_up()
         crew.start(env, interrupts)
         yield crew

@@ -1,0 +1,104 @@
+"""The demo as a newcomer starts it, and as one who loses patience ends it."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.environment import ROOT, clean_environment
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Demo:
+    """A demo in a process group of its own, with its temporary home where the test can see it."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.out = folder / "out"
+        self.homes = folder / "tmp"
+        self.homes.mkdir()
+        argv = [sys.executable, "-W", "error", "-m", "examples.orders.demo", "--out", str(self.out), *arguments]
+        # set by somebody's shell: none of it may reach the demo
+        foreign = {"MANDOR_REDIS_URL": "redis://127.0.0.1:1/0", "CELERY_BROKER_URL": "redis://127.0.0.1:1/0"}
+        self._log = folder / "screen"
+        with self._log.open("wb") as screen:
+            self.process = subprocess.Popen(
+                argv,
+                env={**clean_environment(), **foreign, "TMPDIR": str(self.homes)},
+                cwd=ROOT,
+                stdout=screen,
+                stderr=screen,
+                start_new_session=True,
+            )
+
+    @property
+    def screen(self) -> str:
+        return self._log.read_text()
+
+    def left(self) -> list[str]:
+        """Command lines of living processes that belong to this demo."""
+        mark = f"MANDOR_HOME={self.homes}".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                here = str((process / "cwd").readlink()).startswith(str(self.homes))
+                if here or mark in (process / "environ").read_bytes():
+                    found.append((process / "cmdline").read_text())
+            except OSError:
+                continue
+        return found
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    started = Demo(tmp_path)
+    try:
+        yield started
+    finally:
+        started.process.terminate()
+        started.process.wait(60)
+
+
+def test_every_order_is_fulfilled_once_though_a_worker_is_killed(demo: Demo) -> None:
+    assert demo.process.wait(200) == 0, demo.screen
+    screen = demo.screen
+    for expected in (
+        "orders fulfilled        50 of 50",
+        "charged in total        11,242.50 of 11,242.50",
+        "parcels booked          135 of 135",
+        "effects applied twice   0",
+        "runs stuck              0",
+        "SIGKILL",
+    ):
+        assert expected in screen
+    assert "warning" not in screen.lower()
+    assert "\x1b" not in screen
+    assert len(list(demo.out.glob("order-*.txt"))) == 50
+    assert demo.left() == []
+    assert list(demo.homes.iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", ["starting", "all ready", "killed"])
+def test_ctrl_c_leaves_nothing_behind(demo: Demo, moment: str) -> None:
+    eventually(lambda: moment in demo.screen, timeout_s=120, what=moment)
+    demo.process.send_signal(signal.SIGINT)
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.process.wait(60) == 130
+    assert "Traceback" not in demo.screen
+    assert demo.screen.endswith("interrupted; everything is stopped\n")
+    eventually(lambda: demo.left() == [], timeout_s=10)
+    assert list(demo.homes.iterdir()) == []
+
+
+def test_a_folder_with_other_things_is_not_replaced(tmp_path: Path) -> None:
+    precious = tmp_path / "out" / "thesis.txt"
+    precious.parent.mkdir()
+    precious.write_text("all my work")
+    demo = Demo(tmp_path)
+    assert demo.process.wait(60) == 2
+    assert precious.read_text() == "all my work"
+    assert "--out" in demo.screen
