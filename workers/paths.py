@@ -1,8 +1,12 @@
-"""Which paths an action may be given: relative, plain, readable. Params models ask it at the door and again at work."""
+"""Which paths lead to a file of the workspace: relative, plain, readable. Asked where the file is written or read.
 
-from typing import Annotated, Final
+The door lets any readable path pass: whether it leads out is a question about the workspace, and its answer is a failed
+step with a path in the plan, like that of a path which a link leads out.
+"""
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.admission import WorkspacePath
 
@@ -40,5 +44,3 @@ def _check_name(name: str) -> None:
     if len(name.encode()) > NAME_BYTES:
         raise ValueError(f"a name in the path is longer than {NAME_BYTES} bytes")
 
-
-RelativePath = Annotated[WorkspacePath, AfterValidator(_check_plain), Field(max_length=PATH_BYTES)]

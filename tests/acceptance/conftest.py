@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.environment import clean_environment
-from tests.support.installation import Installation, installation
+from tests.support.installation import Installation, lasting_installation
 from tests.support.processes import Processes
 from tests.support.servers import running_server
 
@@ -18,7 +18,7 @@ def started(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     home = tmp_path_factory.mktemp("installation")
     with running_server(home / "server", server_kind) as server:
         env = clean_environment(redis_url=server.url, home=home / "home", log_format="json", embedded=1)
-        with installation(server.url, home / "home", embedded=1) as made, Processes(env, home) as processes:
+        with lasting_installation(server.url, home / "home", embedded=1) as made, Processes(env, home) as processes:
             processes.beat()
             processes.worker("supervise", queues="supervise", concurrency=1, env=SOFT)
             processes.worker("control", queues="control", env=SOFT)
@@ -27,8 +27,10 @@ def started(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture
-def ours(started: tuple[Installation, Processes]) -> Installation:
-    return started[0]
+def ours(started: tuple[Installation, Processes]) -> Iterator[Installation]:
+    """The installation, whose settings are also this process's own during the test."""
+    with started[0].in_force():
+        yield started[0]
 
 
 @pytest.fixture

@@ -23,8 +23,9 @@ def shared_system(server_kind: str, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def system(shared_system: System) -> Iterator[System]:
     """The shared system, without step workers. Whatever a test starts of them is killed at its end."""
-    yield shared_system
-    shared_system.end_steps()
+    with shared_system.installed.in_force():
+        yield shared_system
+        shared_system.end_steps()
 
 
 @pytest.fixture
@@ -35,6 +36,8 @@ def new_system(new_server: Callable[[], Server], tmp_path: Path) -> Iterator[Cal
         def make(**settings: Any) -> System:
             folder = tmp_path / f"system-{len(list(tmp_path.iterdir()))}"
             folder.mkdir()
-            return stack.enter_context(running_system(new_server().url, folder, **settings))
+            system = stack.enter_context(running_system(new_server().url, folder, **settings))
+            stack.enter_context(system.installed.in_force())
+            return system
 
         yield make

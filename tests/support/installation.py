@@ -3,8 +3,8 @@
 import importlib.util
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +26,11 @@ class Installation:
     store: Store
     ledger: Ledger
     settings: Settings
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def in_force(self) -> AbstractContextManager[None]:
+        """This process's own settings are those of this installation, inside the block."""
+        return environment(self.variables)
 
     def queue(self, name: str) -> str:
         """The broker's name of one of our queues."""
@@ -35,10 +40,8 @@ class Installation:
 @contextmanager
 def celery_app(redis_url: str, **settings: object) -> Iterator[Celery]:
     """Our Celery configuration under these settings, in an app that no other test sees."""
-    values = {"redis_url": redis_url, **settings}
-    with environment({f"MANDOR_{name.upper()}": str(value) for name, value in values.items()}):
-        app = Celery("mandor-test", set_as_current=False)
-        app.config_from_object(_configuration())
+    with environment(_variables(redis_url=redis_url, **settings)):
+        app = _app()
         try:
             yield app
         finally:
@@ -47,16 +50,36 @@ def celery_app(redis_url: str, **settings: object) -> Iterator[Celery]:
 
 @contextmanager
 def installation(redis_url: str, home: Path, **settings: object) -> Iterator[Installation]:
-    """Everything set up and ready to take submissions."""
-    with celery_app(redis_url, home=home, **settings) as app:
+    """Everything set up and ready to take submissions; its settings are this process's own inside the block."""
+    with lasting_installation(redis_url, home, **settings) as made, made.in_force():
+        yield made
+
+
+@contextmanager
+def lasting_installation(redis_url: str, home: Path, **settings: object) -> Iterator[Installation]:
+    """The same for many tests: each has it `in_force` for itself, and the tests in between know nothing of it."""
+    variables = _variables(redis_url=redis_url, home=home, **settings)
+    with environment(variables):
+        app = _app()
         given = configuration.settings()
         ledger = open_ledger(given.ledger)
         upgraded = verification.upgrade(ledger, given)
-        store = open_store(given, upgraded.epoch)
-        try:
-            yield Installation(app, store, ledger, given)
-        finally:
-            store.close()
+    store = open_store(given, upgraded.epoch)
+    try:
+        yield Installation(app, store, ledger, given, variables)
+    finally:
+        store.close()
+        app.close()
+
+
+def _variables(**settings: object) -> dict[str, str]:
+    return {f"MANDOR_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+def _app() -> Celery:
+    app = Celery("mandor-test", set_as_current=False)
+    app.config_from_object(_configuration())
+    return app
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from schemas.ids import RunRef, session_key
 from schemas.run import RunView, Submission
 from tests.support.business import effects
 from tests.support.environment import clean_environment
-from tests.support.installation import Installation, environment, installation
+from tests.support.installation import Installation, lasting_installation
 from tests.support.processes import Processes
 from tests.support.waiting import eventually
 
@@ -107,7 +107,7 @@ def running_system(redis_url: str, folder: Path, *, actions: str = ACTIONS, **se
     given = {**SHORT, "actions": actions, **settings}
     log = folder / "effects.log"
     home = folder / "home"
-    with environment({"EFFECT_LOG": str(log)}), installation(redis_url, home, **given) as installed:
+    with lasting_installation(redis_url, home, **given) as installed:
         env = {**clean_environment(redis_url=redis_url, home=home, **given), "EFFECT_LOG": str(log)}
         with Processes(env, folder) as processes:
             system = System(installed, processes, log)

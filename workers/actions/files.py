@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.admission import Referable
+from orchestrator.admission import Referable, WorkspacePath
 from workers.context import Context
-from workers.paths import RelativePath
 from workers.registry import action
 
 
@@ -15,7 +14,7 @@ class CreateFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    path: RelativePath = Field(description="relative path inside the run's workspace")
+    path: WorkspacePath = Field(min_length=1, description="relative path inside the run's workspace")
     content: Annotated[str, Referable] = Field(description="the whole text of the file")
 
 

@@ -64,20 +64,20 @@ def judged(raw: str) -> PayloadDrift | None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_one_sign_over_and_over(unit: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     drift = judged(full(unit))
     assert drift is not None
     assert 1 <= len(drift.issues) <= MAX_ISSUES
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_large_documents(name: str) -> None:
     raw = MEASURED[name]()
     assert len(raw) <= MIB
-    started = time.monotonic()
+    started = time.process_time()
     judged(raw)
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 @pytest.mark.parametrize("name", ["unknown keys", "needs of numbers", "empty objects", "repeated keys"])
@@ -106,9 +106,9 @@ def wide(steps: int, needs: int) -> str:
 
 def test_ten_thousand_steps_that_need_a_hundred_each_and_name_the_first() -> None:
     policy = Policy(max_steps=10_000, plan_bytes=16 * MIB)
-    started = time.monotonic()
+    started = time.process_time()
     admission = admit(wide(10_000, 100), policy=policy)
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
     assert len(admission.steps) == 10_000
     assert admission.steps[-1].refs == ("s0",)
 
