@@ -384,14 +384,6 @@ class ServiceRefused(Occurrence):
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceReady(Occurrence):
-    """A process takes work from here on."""
-
-    event = "service.ready"
-    role: str
-
-
 def where(error: BaseException) -> str | None:
     """`file.py:12 function` of the innermost frame: enough to find the fault, nothing of the data it failed on."""
     traceback = error.__traceback__

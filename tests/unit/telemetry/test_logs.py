@@ -67,7 +67,7 @@ def test_the_identity_ends_with_its_block_whatever_its_end(stream: Stream, error
         with logs.identity(step_id="s"):
             if error:
                 raise error
-    logs.emit(events.ServiceReady("steps"))
+    logs.emit(events.RunSettled("succeeded", ""))
     (line,) = stream.lines()
     assert not set(logs.IDENTITY) & set(line)
     assert {"service", "host", "pid"} <= set(line)
@@ -153,8 +153,8 @@ def test_a_traceback_is_shown_below_its_line() -> None:
 def test_a_pipe_gets_json_by_itself() -> None:
     out = Stream()
     logs.configure(Settings(log_format="auto"), stream=out)
-    logs.emit(events.ServiceReady("steps"))
-    assert out.lines()[0]["role"] == "steps"
+    logs.emit(events.RunSettled("succeeded", ""))
+    assert out.lines()[0]["status"] == "succeeded"
 
 
 def test_the_level_is_respected_and_celery_does_not_tell_of_each_task_twice(stream: Stream) -> None:
