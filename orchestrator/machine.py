@@ -93,8 +93,45 @@ STEP_RULES: Final[tuple[Rule, ...]] = (
     _step("completed", "cancel", "others open", None, "ending"),
 )
 
-RUN_STATES: Final = ("accepted", "planning", "running", "failing", "succeeded", "failed", "cancelled", "dead_lettered")
-ENDED: Final = ("succeeded", "failed", "cancelled", "dead_lettered")
+# undoing: sent by settle, and by each undo that is over. A step stays `compensating` while its undo is sent, claimed
+# or backs off; "sent", "claimed" and "backing off" tell them apart.
+UNDO_RULES: Final[tuple[Rule, ...]] = (
+    _step("completed", "settle", "has an effect, nothing runs, last of its branch", "compensating", "compensating"),
+    _step("completed", "settle", "has an effect, nothing runs, needed by another", None, "compensating"),
+    _step("in_doubt", "settle", "nothing runs", "compensating", "compensating"),
+    _step("compensating", "claim_undo", "sent", None, "granted"),
+    _step("compensating", "claim_undo", "claimed", None, "busy"),
+    _step("compensating", "claim_undo", "claimed, dead", None, "close_first"),
+    _step("compensating", "claim_undo", "backing off", None, "not_due"),
+    _step("compensated", "claim_undo", "", None, "completed"),
+    _step("compensation_failed", "claim_undo", "others open", None, "not_due"),
+    _step("compensating", "complete_undo", "holder", "compensated", "committed"),
+    _step("compensating", "complete_undo", "other holder", None, "fenced"),
+    _step("compensating", "fail_undo", "landed", "compensated", "committed"),
+    _step("compensating", "fail_undo", "attempts left", None, "retry_at"),
+    _step("compensating", "fail_undo", "no attempts left", "compensation_failed", "given_up"),
+    _step("compensating", "fail_undo", "other holder", None, "fenced"),
+    _step("compensating", "expire_undo", "attempts left", None, "again"),
+    _step("compensating", "expire_undo", "landed", "compensated", "committed"),
+    _step("compensating", "expire_undo", "no attempts left", "compensation_failed", "given_up"),
+    _step("compensating", "expire_undo", "other holder", None, "fenced"),
+    _step("compensating", "renew_lease", "undo, holder", None, "ok"),
+    _step("compensating", "renew_lease", "undo, other holder", None, "lost"),
+    _step("compensating", "end_claim", "same worker", None, "ended"),
+    _step("compensating", "end_claim", "other worker", None, "other"),
+    _step("compensating", "retry_due", "wait over", None, "again"),
+    _step("compensating", "retry_due", "wait lasts", None, "not_due"),
+    _step("compensating", "check_dispatch", "queue empty", None, "republish"),
+    *(
+        rule
+        for event in ("complete_step", "fail_step", "hand_back", "expire_lease", "renew_lease")
+        for rule in _nothing(("compensating",), event, "lost" if event == "renew_lease" else "fenced")
+    ),
+    _step("compensating", "claim_step", "", None, "stop"),
+)
+
+ENDED: Final = ("succeeded", "failed", "cancelled", "dead_lettered", "compensated", "compensation_failed")
+RUN_STATES: Final = ("accepted", "planning", "running", "failing", "compensating", *ENDED)
 
 RUN_RULES: Final[tuple[Rule, ...]] = (
     _step("accepted", "claim_plan", "", "planning", "granted"),
@@ -103,7 +140,7 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
     _step("planning", "claim_plan", "lapsed", "planning", "granted"),
     _step("planning", "claim_plan", "lapsed, no attempts left", "failed", "exhausted"),
     _step("running", "claim_plan", "", None, "stored"),
-    *_nothing(("failing", *ENDED), "claim_plan", "stop"),
+    *_nothing(("failing", "compensating", *ENDED), "claim_plan", "stop"),
     _step("planning", "admit_plan", "holder", "running", "admitted"),
     _step("planning", "reject_plan", "holder", "dead_lettered", "rejected"),
     _step("planning", "fail_plan", "holder, attempts left", "accepted", "retry_at"),
@@ -121,16 +158,20 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
     _step("running", "settle", "all completed", "succeeded", "settled"),
     _step("failing", "settle", "none runs", "failed", "settled"),
     _step("failing", "settle", "none runs, cancelled", "cancelled", "settled"),
+    _step("failing", "settle", "none runs, undo owed", "compensating", "compensating"),
     _step("failing", "settle", "one runs", None, "waiting"),
+    _step("compensating", "settle", "undo owed", None, "waiting"),
+    _step("compensating", "settle", "all undone", "compensated", "settled"),
+    _step("compensating", "settle", "one could not be undone", "compensation_failed", "settled"),
     *_nothing(("accepted", "planning", "running"), "settle", "waiting"),
     *_nothing(ENDED, "settle", "settled"),
     *_nothing(ENDED, "confirm_end", "confirmed"),
-    *_nothing(("accepted", "planning", "running", "failing"), "confirm_end", "waiting"),
+    *_nothing(("accepted", "planning", "running", "failing", "compensating"), "confirm_end", "waiting"),
     _step("accepted", "cancel", "", "cancelled", "ending"),
     _step("planning", "cancel", "", "cancelled", "ending"),
     _step("running", "cancel", "", "failing", "ending"),
     _step("running", "cancel", "all completed", None, "too_late"),
-    _step("failing", "cancel", "", None, "waiting"),
+    *_nothing(("failing", "compensating"), "cancel", "waiting"),
     *_nothing(ENDED, "cancel", "too_late"),
     _step("accepted", "deadline", "time is up", "failed", "ending"),
     _step("planning", "deadline", "time is up", "failed", "ending"),
@@ -138,6 +179,7 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
     _step("running", "deadline", "time is up, all completed", None, "too_late"),
     *_nothing(("accepted", "planning", "running"), "deadline", "waiting"),
     _step("failing", "deadline", "time is up", None, "waiting"),
+    _step("compensating", "deadline", "time is up", None, "waiting"),
     *_nothing(ENDED, "deadline", "too_late"),
     _step("accepted", "retry_due", "wait over", "accepted", "plan_again"),
     *_nothing(tuple(s for s in RUN_STATES if s != "accepted"), "retry_due", "not_due"),
@@ -157,5 +199,5 @@ def _moves(rules: tuple[Rule, ...], ways: tuple[str, ...]) -> frozenset[str]:
     return frozenset({f"{rule.state}>{rule.after}" for rule in rules if rule.after} | set(ways))
 
 
-STEP_MOVES: Final = _moves(STEP_RULES, _STEP_WAYS)
+STEP_MOVES: Final = _moves((*STEP_RULES, *UNDO_RULES), _STEP_WAYS)
 RUN_MOVES: Final = _moves(RUN_RULES, _RUN_WAYS)

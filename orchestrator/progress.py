@@ -8,13 +8,12 @@ from orchestrator import dispatch
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
 from orchestrator.store import Store
-from orchestrator.store.replies import OtherGeneration, Settled, UnknownRun, Waiting
+from orchestrator.store.replies import Compensating, Settled
+from orchestrator.store.runs import Settling
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import bind, emit
 from schemas.ids import RunRef
 from schemas.states import RunStatus
-
-Settling = Settled | Waiting | OtherGeneration | UnknownRun
 
 
 def settle(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> Settling:
@@ -23,6 +22,8 @@ def settle(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int)
     if isinstance(reply, Settled):
         bind(run_id=ref.run_id, state_version=reply.version)
         _finish(app, store, ledger, ref, reply)
+    if isinstance(reply, Compensating):
+        dispatch.publish(app, reply.publish)
     return reply
 
 

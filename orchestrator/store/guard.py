@@ -4,7 +4,7 @@ Every call answers words (orchestrator.store.replies) and raises only StoreUnava
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.store.replies import (
     Again,
@@ -32,16 +32,21 @@ from orchestrator.store.replies import (
     Stop,
     StopNow,
     TooOften,
+    UndoGivenUp,
+    UndoGranted,
     UnknownRun,
 )
 from orchestrator.store.scripts import Reply, Scripts
 from schemas.ids import RunRef
 from schemas.states import Fact
 
-Claim = (
-    Granted | Busy | Completed | Stop | NotDue | CloseFirst | Exhausted | InputsTooLarge | OtherGeneration | UnknownRun
-)
+Refused = Busy | Completed | Stop | NotDue | CloseFirst | OtherGeneration | UnknownRun
+Claim = Granted | Exhausted | InputsTooLarge | Refused
+UndoClaim = UndoGranted | Refused
+Kind = Literal["do", "undo"]
 Verdict = RetryAt | Again | Committed | Failed | Skipped | InDoubt | TooOften | Fenced | UnknownRun
+
+UndoVerdict = Verdict | UndoGivenUp
 
 
 class Guard:
@@ -56,9 +61,11 @@ class Guard:
         reply = self._call("claim_step", ref, step_id, generation=generation, claim_id=claim_id, worker=worker)
         return _claim(reply, ref, generation)
 
-    def renew_lease(self, ref: RunRef, step_id: str | None, fence: int, claim_id: str) -> Renewed | Lost | StopNow:
+    def renew_lease(
+        self, ref: RunRef, step_id: str | None, fence: int, claim_id: str, kind: Kind = "do"
+    ) -> Renewed | Lost | StopNow:
         """The holder lives; also after a lapse that nobody has ended. step_id None: the lease of planning."""
-        reply = self._call("renew_lease", ref, step_id, fence=fence, claim_id=claim_id)
+        reply = self._call("renew_lease", ref, step_id, fence=fence, claim_id=claim_id, kind=kind)
         if reply.word == "ok":
             return Renewed(reply["lease_end"])
         return StopNow(reply["reason"]) if reply.word == "stop" else Lost()
@@ -136,6 +143,52 @@ class Guard:
         reply = self._call("expire_lease", ref, step_id, fence=fence, fact=fact.value, result_text=result_text)
         return NotLapsed(reply["lease_end"]) if reply.word == "not_lapsed" else verdict(reply, ref)
 
+    # ---- undoing
+
+    def claim_undo(self, ref: RunRef, step_id: str, *, generation: int, claim_id: str, worker: str) -> UndoClaim:
+        """Ask for the right to undo a step; granted once everything that needed it is undone."""
+        reply = self._call("claim_undo", ref, step_id, generation=generation, claim_id=claim_id, worker=worker)
+        if reply.word == "granted":
+            return _undo_granted(reply)
+        return _UNDO_CLAIMS[reply.word](reply)
+
+    def complete_undo(self, ref: RunRef, step_id: str, fence: int, claim_id: str) -> UndoVerdict:
+        """The step is undone: Committed, or Fenced."""
+        return self._undo_verdict("complete_undo", ref, step_id, fence=fence, claim_id=claim_id)
+
+    def fail_undo(
+        self,
+        ref: RunRef,
+        step_id: str,
+        fence: int,
+        claim_id: str,
+        fact: Fact,
+        error_text: str,
+        retryable: bool,
+        delay_ms: int | None = None,
+    ) -> UndoVerdict:
+        """The undo raised. fact: what closing its row (kind undo) answered. delay_ms: not an attempt, again then."""
+        return self._undo_verdict(
+            "fail_undo",
+            ref,
+            step_id,
+            fence=fence,
+            claim_id=claim_id,
+            fact=fact.value,
+            error=error_text,
+            retryable=int(retryable),
+            counted=int(delay_ms is None),
+            delay_ms=delay_ms or 0,
+        )
+
+    def expire_undo(self, ref: RunRef, step_id: str, fence: int, fact: Fact) -> UndoVerdict:
+        """End an undo's claim whose holder is gone, after closing its row."""
+        return self._undo_verdict("expire_undo", ref, step_id, fence=fence, fact=fact.value)
+
+    def _undo_verdict(self, name: str, ref: RunRef, step_id: str, **args: Any) -> UndoVerdict:
+        reply = self._call(name, ref, step_id, **args)
+        return UndoGivenUp(publish_list(reply, ref)) if reply.word == "given_up" else verdict(reply, ref)
+
     def _call(self, name: str, ref: RunRef, step_id: str | None, **args: Any) -> Reply:
         return self._scripts.call(name, self._scripts.keys.shard_of(ref.run_id), ref, step_id=step_id, **args)
 
@@ -152,8 +205,8 @@ def publish_list(reply: Reply, ref: RunRef) -> Publish:
     """The messages a reply asks for: freed steps, and `settle` when nothing of the run moves any more."""
     generation = reply.fields.get("generation", 1)
     steps = tuple(
-        Dispatch("step", ref, generation, step_id, index, queue, limit_ms)
-        for step_id, index, queue, limit_ms in reply.fields.get("publish", ())
+        Dispatch(kind, ref, generation, step_id, index, queue, limit_ms)
+        for step_id, index, queue, limit_ms, kind in reply.fields.get("publish", ())
     )
     return (*steps, settle_message(ref, generation)) if reply.fields.get("settle") else steps
 
@@ -184,8 +237,13 @@ def _granted(reply: Reply) -> Granted:
     return Granted(**fields)
 
 
-_CLAIMS: dict[str, Callable[[Reply], Claim]] = {
-    "granted": _granted,
+def _undo_granted(reply: Reply) -> UndoGranted:
+    fields = dict(reply.fields)
+    done_text = fields.pop("done") or None
+    return UndoGranted(_granted(Reply(reply.word, fields)), done_text)
+
+
+_UNDO_CLAIMS: dict[str, Callable[[Reply], Refused]] = {
     "busy": lambda _reply: Busy(),
     "completed": lambda reply: Completed(reply["fence"]),
     "stop": lambda reply: Stop(reply["status"]),
@@ -194,6 +252,7 @@ _CLAIMS: dict[str, Callable[[Reply], Claim]] = {
     "other_generation": lambda reply: OtherGeneration(reply["generation"]),
     "unknown": lambda _reply: UnknownRun(),
 }
+_CLAIMS: dict[str, Callable[[Reply], Claim]] = {"granted": _granted, **_UNDO_CLAIMS}
 
 _VERDICTS: dict[str, Callable[[Reply, Publish], Verdict]] = {
     "committed": lambda reply, publish: Committed(publish, bool(reply["settle"]), reply["version"]),

@@ -7,7 +7,7 @@ All keys of a run lie in the hash slot of its shard: `{namespace:shard}:…`, sh
 | state:<session>:run:<run_id>     | hash   | status, version, fence, policy, counters, times  |
 | …:plan                           | hash   | step id -> canonical step                        |
 | …:steps                          | hash   | step id -> record: status, attempt, fence, lease |
-| …:dependants                     | hash   | step id -> ids that wait for it                  |
+| …:needs, …:dependants            | hash   | step id -> ids it waits for, ids that wait for it|
 | …:ready                          | list   | steps that wait for room                         |
 | …:results, …:errors              | hash   | step id -> JSON text                             |
 | …:events                         | stream | one entry a transition                           |
@@ -27,7 +27,7 @@ from zlib import crc32
 from orchestrator.store.replies import DUTIES
 from schemas.ids import RunRef
 
-RUN_PARTS = ("plan", "steps", "dependants", "ready", "results", "errors", "events")
+RUN_PARTS = ("plan", "steps", "needs", "dependants", "ready", "results", "errors", "events")
 SHARD_PARTS = ("epoch", "server", "pass", "claimed")
 # what may live for ever: patterns of the part behind `{namespace:shard}:`
 PERMANENT = (*SHARD_PARTS, *(f"due:{duty}" for duty in DUTIES))

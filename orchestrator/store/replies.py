@@ -13,7 +13,7 @@ DUTIES: tuple[Duty, ...] = ("leases", "dispatches", "retries", "deadlines", "set
 class Dispatch:
     """One message that is to be published: ids only. limit_ms: the time limit of one attempt, grace not included."""
 
-    kind: Literal["plan", "step", "settle"]
+    kind: Literal["plan", "step", "undo", "settle"]
     ref: RunRef
     generation: int
     step_id: str | None = None
@@ -40,6 +40,7 @@ class NewRun:
     policy_hash: str
     context_hash: str
     planner: str
+    on_failure: str
     deadline_ms: int
     queue: str
     limit_ms: int
@@ -146,6 +147,17 @@ class Granted:
     session_id: str | None
     request_id: str
     attempt_group: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndoGranted:
+    """The right to undo a step once. step: as when it was granted to be done, with the undo's own fence and attempt.
+
+    done_text: JSON text of its result, None for a step whose effect is in doubt.
+    """
+
+    step: Granted
+    done_text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +296,13 @@ class InDoubt:
 
 
 @dataclass(frozen=True, slots=True)
+class UndoGivenUp:
+    """The step could not be undone. A dead letter is owed; the other undos go on."""
+
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
 class TooOften:
     """Handed back too often: the step has failed."""
 
@@ -336,6 +355,13 @@ class Settled:
     version: int
     generation: int
     ended_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compensating:
+    """Nothing of the run runs any more, and what its steps did is being undone. publish: the first undos."""
+
+    publish: Publish
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from orchestrator.store.replies import (
     Admitted,
     Again,
     Busy,
+    Compensating,
     Confirmed,
     Conflict,
     Created,
@@ -41,6 +42,7 @@ from orchestrator.store.scripts import Reply, Scripts
 from schemas.ids import RunRef
 
 PlanClaim = PlanGranted | Busy | Stored | Stop | NotDue | Exhausted | OtherGeneration | UnknownRun
+Settling = Settled | Compensating | Waiting | OtherGeneration | UnknownRun
 Decision = Ending | TooLate | Waiting | OtherGeneration | UnknownRun
 # how long a member that a pass took stays away from the next pass, should the first one die
 TAKEN_MS = 10_000
@@ -67,6 +69,7 @@ class Runs:
             policy_hash=new.policy_hash,
             context_hash=new.context_hash,
             planner=new.planner,
+            on_failure=new.on_failure,
             deadline_ms=new.deadline_ms,
             queue=new.queue,
             limit_ms=new.limit_ms,
@@ -139,11 +142,13 @@ class Runs:
 
     # ---- end
 
-    def settle(self, ref: RunRef, generation: int) -> Settled | Waiting | OtherGeneration | UnknownRun:
-        """Close the run if nothing of it moves any more; a closed run answers Settled again."""
+    def settle(self, ref: RunRef, generation: int) -> Settling:
+        """Close the run if nothing of it moves any more, or begin to undo it; a closed run answers Settled again."""
         reply = self._call("settle", ref, generation=generation)
         if reply.word == "settled":
             return Settled(**reply.fields)
+        if reply.word == "compensating":
+            return Compensating(publish_list(reply, ref))
         if reply.word == "waiting":
             return Waiting(reply["status"])
         return OtherGeneration(reply["generation"]) if reply.word == "other_generation" else UnknownRun()
@@ -224,7 +229,7 @@ def _plan_message(ref: RunRef, generation: int, reply: Reply) -> Dispatch:
 
 
 def _step_message(ref: RunRef, step_id: str, reply: Reply) -> Dispatch:
-    return Dispatch("step", ref, reply["generation"], step_id, reply["index"], reply["queue"], reply["limit_ms"])
+    return Dispatch(reply["kind"], ref, reply["generation"], step_id, reply["index"], reply["queue"], reply["limit_ms"])
 
 
 _PLAN_CLAIMS: dict[str, Callable[[Reply], PlanClaim]] = {

@@ -23,6 +23,7 @@ from schemas.ids import RunRef
 
 T = TypeVar("T")
 
+LIBS = ("base", "run", "steps", "undo")
 COMMON_ARGS = ("epoch", "server", "now_ms", "session", "run_id")
 MEND = "look at the server, then run `mandor ledger verify`"
 # pauses between the tries of one call, in seconds; a repeat is safe: scripts answer a repeated claim what they answered
@@ -84,7 +85,7 @@ def parse(name: str, source: str, libs: Mapping[str, str]) -> Script:
     rest = words.pop().removeprefix("*") if words and words[-1].startswith("*") else None
     args = (*COMMON_ARGS, *words)
     replies = {line.split()[0]: tuple(line.split()[1:]) for line in contract["reply"]}
-    used = ("base", "run", "steps") if "run" in groups else ("base",)
+    used = LIBS if "run" in groups else LIBS[:1]
     text = "\n".join([_prelude(keys, args), *(libs[lib] for lib in used), source])
     return Script(name, keys, args, rest, replies, text, _name_of(text))
 
@@ -98,7 +99,7 @@ def _name_of(text: str) -> str:
 def load() -> Mapping[str, Script]:
     """Every script of the package, by name."""
     folder = files("orchestrator.store") / "lua"
-    libs = {name: (folder / "lib" / f"{name}.lua").read_text() for name in ("base", "run", "steps")}
+    libs = {name: (folder / "lib" / f"{name}.lua").read_text() for name in LIBS}
     found = (entry for entry in folder.iterdir() if entry.name.endswith(".lua"))
     return {name: parse(name, entry.read_text(), libs) for entry in found for name in [entry.name[:-4]]}
 

@@ -12,6 +12,7 @@ from orchestrator.store.scripts import COMMON_ARGS, Script, load
 
 SCRIPTS = sorted(load().values(), key=lambda script: script.name)
 VERDICTS = ("complete_step", "fail_step", "hand_back", "expire_lease", "retry_due")
+UNDO_VERDICTS = ("complete_undo", "fail_undo", "expire_undo")
 
 
 def body(script: Script) -> str:
@@ -41,7 +42,13 @@ def test_python_knows_every_end_of_a_claim(name: str) -> None:
     assert set(load()[name].replies) <= known
 
 
+@pytest.mark.parametrize("name", UNDO_VERDICTS)
+def test_python_knows_every_end_of_an_undo(name: str) -> None:
+    assert set(load()[name].replies) <= {*_VERDICTS, "given_up"}
+
+
 def test_python_knows_every_answer_to_a_claim() -> None:
+    assert set(load()["claim_undo"].replies) <= {*_CLAIMS}
     assert set(load()["claim_step"].replies) == {*_CLAIMS, "exhausted", "inputs_too_large"}
     assert set(load()["claim_plan"].replies) == {*_PLAN_CLAIMS, "exhausted"}
 
@@ -53,6 +60,6 @@ def test_key_groups_are_named_in_the_contracts() -> None:
 
 
 def test_the_table_names_scripts_that_exist() -> None:
-    rules = (*machine.STEP_RULES, *machine.RUN_RULES)
+    rules = (*machine.STEP_RULES, *machine.UNDO_RULES, *machine.RUN_RULES)
     assert {rule.script for rule in rules} <= set(load())
     assert all(rule.reply in load()[rule.script].replies for rule in rules)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator import machine
-from orchestrator.machine import RUN_RULES, RUN_STATES, STEP_RULES, Rule
+from orchestrator.machine import RUN_RULES, RUN_STATES, STEP_RULES, UNDO_RULES, Rule
 from orchestrator.store.replies import NewPlan
 from schemas.states import Fact
 from tests.support.servers import Server
@@ -34,6 +34,8 @@ def test_the_table_answers_every_event_in_every_state() -> None:
     """deadline and confirm_end are a run's; cancel reaches the steps through their run."""
     step_events = {rule.event for rule in STEP_RULES} - {"cancel"}
     assert set(product(STEP_STATES, step_events)) <= pairs(STEP_RULES)
+    undo_events = {"claim_undo", "complete_undo", "fail_undo", "expire_undo", *step_events}
+    assert {("compensating", event) for event in undo_events} <= pairs(UNDO_RULES)
     run_events = {rule.event for rule in RUN_RULES}
     assert set(product(RUN_STATES, run_events)) <= pairs(RUN_RULES)
 
@@ -192,7 +194,8 @@ WORDS = {
     "in_doubt": "InDoubt", "too_often": "TooOften", "again": "Again", "not_lapsed": "NotLapsed", "fenced": "Fenced",
     "ended": "Ended", "other": "Other", "republish": "Republish", "later": "Later", "ending": "Ending",
     "stored": "Stored", "admitted": "Admitted", "rejected": "Rejected", "settled": "Settled", "waiting": "Waiting",
-    "confirmed": "Confirmed", "too_late": "TooLate", "plan_again": "Again",
+    "confirmed": "Confirmed", "too_late": "TooLate", "plan_again": "Again", "compensating": "Compensating",
+    "given_up": "UndoGivenUp",
 }  # fmt: skip
 
 
@@ -214,6 +217,84 @@ def test_a_step_moves_as_the_table_says(scene: Scene, rule: Rule) -> None:
         assert scene.version == before + 1
 
 
+# ---- undoing: b needs a; c fails. So b is undone before a
+
+
+def stage_undo(scene: Scene, rule: Rule) -> None:
+    """x is the step that the rule is about: one that nothing needs, or the first one where another needs it."""
+    first, last = ("x", "y") if "needed by" in rule.guard else ("w", "x")
+    once = "no attempts left" in rule.guard or rule.state == "compensation_failed"
+    effect = {"effect": "once" if once else "keyed"}
+    steps = (new_step(first, 0, **effect), new_step(last, 1, first, **effect), new_step("v", 2, first, **effect))
+    scene.accept().admit(*steps, new_step("k", 3))
+    for step_id in (first, "v", last, "k"):
+        scene.claim(step_id)
+        if step_id in (first, "v"):
+            scene.complete(step_id)
+    if rule.state == "in_doubt":
+        scene.store.guard.fail_step(scene.ref, last, scene.fences[last], f"claim-{last}", Fact.MAYBE, "{}", False)
+        scene.complete("k")
+    else:
+        scene.complete(last)
+        scene.store.guard.fail_step(scene.ref, "k", scene.fences["k"], "claim-k", Fact.NONE, "{}", False)
+    if rule.event != "settle":
+        scene.store.runs.settle(scene.ref, 1)
+        stage_claim_of_undo(scene, rule)
+
+
+def stage_claim_of_undo(scene: Scene, rule: Rule) -> None:
+    if rule.state in ("compensated", "compensation_failed"):
+        scene.undo("x", well=rule.state == "compensated")
+        return
+    if "sent" in rule.guard or rule.event == "check_dispatch":
+        return
+    scene.claim_undo("x")
+    if "dead" in rule.guard:
+        scene.store.guard.end_claim(scene.ref, "x", "host:3:3")
+    if rule.guard.startswith(("wait", "backing")):
+        scene.store.guard.fail_undo(scene.ref, "x", scene.fences["x"], "undo-x", Fact.NONE, "{}", True)
+    if rule.guard == "wait over":
+        scene.clock.advance(60_000)
+
+
+def undo_fact(rule: Rule) -> Fact:
+    """A `once` undo that may have happened is not tried again: no attempts left."""
+    return Fact.LANDED if "landed" in rule.guard else Fact.MAYBE if "no attempts" in rule.guard else Fact.NONE
+
+
+UNDO_EVENTS: dict[str, Callable[[Scene, Rule], Any]] = {
+    **EVENTS,
+    "settle": lambda s, r: s.store.runs.settle(s.ref, 1),
+    "claim_undo": lambda s, r: s.claim_undo("x", "undo-next"),
+    "complete_undo": lambda s, r: s.store.guard.complete_undo(s.ref, "x", fence_of(s, r), undoer(r)),
+    "fail_undo": lambda s, r: s.store.guard.fail_undo(
+        s.ref, "x", fence_of(s, r), undoer(r), undo_fact(r), "{}", retryable=True
+    ),
+    "expire_undo": lambda s, r: s.store.guard.expire_undo(s.ref, "x", fence_of(s, r), undo_fact(r)),
+    "renew_lease": lambda s, r: s.store.guard.renew_lease(
+        s.ref, "x", fence_of(s, r), undoer(r), "undo" if "undo" in r.guard else "do"
+    ),
+    "end_claim": lambda s, r: s.store.guard.end_claim(s.ref, "x", "host:9:9" if "other" in r.guard else "host:3:3"),
+}
+
+
+def undoer(rule: Rule) -> str:
+    return "somebody-else" if "other" in rule.guard else "undo-x"
+
+
+@pytest.mark.parametrize("rule", UNDO_RULES, ids=rule_id)
+def test_an_undo_moves_as_the_table_says(scene: Scene, rule: Rule) -> None:
+    stage_undo(scene, rule)
+    assert scene.status("x") == rule.state
+    before = scene.version
+    answer = UNDO_EVENTS[rule.event](scene, rule)
+    expected = "UndoGranted" if rule.reply == "granted" else word_of(rule)
+    assert type(answer).__name__ == expected
+    assert scene.status("x") == (rule.after or rule.state)
+    if rule.after:
+        assert scene.version == before + 1
+
+
 # ---- runs
 
 
@@ -226,7 +307,9 @@ def run_running(scene: Scene, rule: Rule) -> None:
 
 
 def run_failing(scene: Scene, rule: Rule) -> None:
-    run_running(scene, rule)
+    """k completes with an effect, which is owed an undo, where the rule says so."""
+    keyed = {"effect": "keyed"} if "undo owed" in rule.guard else {}
+    scene.accept().admit(new_step("x", 0), new_step("k", 1, **keyed))
     scene.claim("x")
     if "none runs" in rule.guard:
         scene.claim("k")
@@ -240,6 +323,18 @@ def run_failing(scene: Scene, rule: Rule) -> None:
     scene.store.guard.fail_step(scene.ref, "x", scene.fences["x"], "claim-x", Fact.NONE, "{}", False)
 
 
+def run_compensating(scene: Scene, rule: Rule) -> None:
+    """k is owed an undo, and has it where the rule says so."""
+    scene.accept().admit(new_step("x", 0), new_step("k", 1, effect="keyed"))
+    for step_id in ("x", "k"):
+        scene.claim(step_id)
+    scene.complete("k")
+    scene.store.guard.fail_step(scene.ref, "x", scene.fences["x"], "claim-x", Fact.NONE, "{}", False)
+    scene.store.runs.settle(scene.ref, 1)
+    if "undone" in rule.guard:
+        scene.undo("k", well=rule.guard == "all undone")
+
+
 def run_ended(scene: Scene, status: str) -> None:
     if status == "cancelled":
         scene.accept().store.runs.cancel(scene.ref, 1)
@@ -249,10 +344,14 @@ def run_ended(scene: Scene, status: str) -> None:
     elif status == "failed":
         fence = scene.accept().plan().fence
         scene.store.runs.fail_plan(scene.ref, fence, "planner", "{}", False)
-    else:
+    elif status == "succeeded":
         scene.accept().admit(new_step("x", 0))
         scene.claim("x")
         scene.complete("x")
+        scene.store.runs.settle(scene.ref, 1)
+    else:
+        run_compensating(scene, Rule("compensating", "settle", "", None, "", ""))
+        scene.undo("k", well=status == "compensated")
         scene.store.runs.settle(scene.ref, 1)
 
 
@@ -268,7 +367,13 @@ def run_accepted(scene: Scene, rule: Rule) -> None:
 
 
 def stage_run(scene: Scene, rule: Rule) -> None:
-    stages = {"accepted": run_accepted, "planning": run_planning, "running": run_running, "failing": run_failing}
+    stages = {
+        "accepted": run_accepted,
+        "planning": run_planning,
+        "running": run_running,
+        "failing": run_failing,
+        "compensating": run_compensating,
+    }
     if rule.state in stages:
         stages[rule.state](scene, rule)
     else:

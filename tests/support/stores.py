@@ -6,10 +6,11 @@ from typing import Any
 from orchestrator.store import Store
 from orchestrator.store.connection import Links
 from orchestrator.store.keys import Keys
-from orchestrator.store.replies import Created, Granted, NewPlan, NewRun, NewStep, PlanGranted
+from orchestrator.store.replies import Created, Granted, NewPlan, NewRun, NewStep, PlanGranted, UndoGranted
 from orchestrator.store.scripts import Scripts
 from schemas.canonical import canonical_text
 from schemas.ids import RunRef, run_id_for, session_key
+from schemas.states import Fact
 
 EPOCH = "epoch-of-the-tests"
 START = 1_700_000_000_000
@@ -53,6 +54,7 @@ def new_run(**changes: Any) -> NewRun:
         "policy_hash": "b" * 64,
         "context_hash": "c" * 64,
         "planner": "static",
+        "on_failure": "compensate",
         "deadline_ms": 3_600_000,
         "queue": "mandor.plan",
         "limit_ms": 110_000,
@@ -119,6 +121,22 @@ class Scene:
         return self.store.guard.complete_step(
             self.ref, step_id, self.fences.get(step_id, 0), f"claim-{step_id}", result
         )
+
+    def claim_undo(self, step_id: str, claim_id: str | None = None, worker: str = "host:3:3") -> Any:
+        answer = self.store.guard.claim_undo(
+            self.ref, step_id, generation=1, claim_id=claim_id or f"undo-{step_id}", worker=worker
+        )
+        if isinstance(answer, UndoGranted):
+            self.fences[step_id] = answer.step.fence
+        return answer
+
+    def undo(self, step_id: str, *, well: bool = True) -> Any:
+        """Undo a step whose turn it is, or fail to."""
+        assert isinstance(self.claim_undo(step_id), UndoGranted)
+        claim = (self.ref, step_id, self.fences[step_id], f"undo-{step_id}")
+        if well:
+            return self.store.guard.complete_undo(*claim)
+        return self.store.guard.fail_undo(*claim, Fact.NONE, "{}", retryable=False)
 
     def status(self, step_id: str) -> str:
         step = self.store.views.step(self.ref, step_id)

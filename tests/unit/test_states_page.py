@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from orchestrator.machine import RUN_RULES, STEP_RULES, Rule
+from orchestrator.machine import RUN_RULES, STEP_RULES, UNDO_RULES, Rule
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"
 
@@ -17,7 +17,7 @@ def table(rules: tuple[Rule, ...]) -> str:
 
 def test_the_page_has_every_rule_in_the_tables_order() -> None:
     text = PAGE.read_text()
-    for rules in (RUN_RULES, STEP_RULES):
+    for rules in (RUN_RULES, STEP_RULES, UNDO_RULES):
         missing = [row(rule) for rule in rules if row(rule) not in text]
         assert not missing, "docs/states.md lacks:\n" + "\n".join(missing)
         assert table(rules) in text
@@ -25,4 +25,4 @@ def test_the_page_has_every_rule_in_the_tables_order() -> None:
 
 def test_the_page_has_no_rule_that_does_not_exist() -> None:
     shown = [line for line in PAGE.read_text().splitlines() if line.count(" | ") == 4 and "event" not in line]
-    assert sorted(shown) == sorted(row(rule) for rule in (*RUN_RULES, *STEP_RULES))
+    assert sorted(shown) == sorted(row(rule) for rule in (*RUN_RULES, *STEP_RULES, *UNDO_RULES))

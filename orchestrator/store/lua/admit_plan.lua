@@ -15,7 +15,7 @@ end
 if not planning_holder(A.fence, A.claim_id) then return { 'fenced', num('plan_holder') } end
 
 local WIDTH = 14
-local dependants, texts = {}, {}
+local dependants, texts, needs = {}, {}, {}
 
 local function flush(key, flat)
   if #flat > 0 then
@@ -56,9 +56,16 @@ for at = REST, #ARGV, WIDTH do
   texts[#texts + 1] = rec.id
   texts[#texts + 1] = ARGV[at + 4]
   if #texts >= 1000 then texts = flush(K.plan, texts) end
-  if rec.waiting == 0 then make_ready(rec) end
+  if rec.waiting > 0 then
+    needs[#needs + 1] = rec.id
+    needs[#needs + 1] = ARGV[at + 6]
+    if #needs >= 1000 then needs = flush(K.needs, needs) end
+  else
+    make_ready(rec)
+  end
 end
 flush(K.plan, texts)
+flush(K.needs, needs)
 local flat = {}
 for need, ids in pairs(dependants) do
   flat[#flat + 1] = need

@@ -4,7 +4,7 @@
 -- keys: run due claimed
 -- args: step_id queue_empty check_ms jitter
 -- moves: none
--- reply republish: queue limit_ms index checks generation
+-- reply republish: queue limit_ms index checks generation kind
 -- reply later: at_ms
 -- reply not_due: status
 -- reply unknown:
@@ -35,12 +35,13 @@ if not step_id then
     publish_event('plan.republished', { 'checks', run.plan_checks })
   end
   save_run()
-  if lost then return { 'republish', run.plan_queue, num('plan_limit_ms'), 0, num('plan_checks'), num('generation') } end
+  if lost then return { 'republish', run.plan_queue, num('plan_limit_ms'), 0, num('plan_checks'), num('generation'), 'plan' } end
   return { 'later', at }
 end
 local rec = step_record(step_id)
 if not rec then return nothing('unknown') end
-if rec.status ~= 'dispatched' then return nothing('not_due', rec.status) end
+local undoing = rec.status == 'compensating' and rec.undo.state == 'dispatched'
+if rec.status ~= 'dispatched' and not undoing then return nothing('not_due', rec.status) end
 rec.checks = rec.checks + 1
 touch(rec)
 local lost, at = decide(rec.queue, rec.dispatched_at, rec.checks)
@@ -49,5 +50,9 @@ if not lost then
   return { 'later', at }
 end
 rec.dispatched_at = NOW
-finish('step.republished', rec, 'republish')
-return { 'republish', rec.queue, rec.limit_ms, rec.index, rec.checks, num('generation') }
+if undoing then
+  finish_undo('undo.republished', rec, 'republish')
+else
+  finish('step.republished', rec, 'republish')
+end
+return { 'republish', rec.queue, rec.limit_ms, rec.index, rec.checks, num('generation'), undoing and 'undo' or 'step' }

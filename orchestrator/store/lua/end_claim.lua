@@ -18,6 +18,16 @@ if A.step_id == '' then
 end
 local rec = step_record(A.step_id)
 if not rec then return { 'unknown' } end
+if rec.status == 'compensating' then
+  local undo = rec.undo
+  if undo.state ~= 'running' or undo.holder == 0 or undo.worker ~= A.worker then return { 'other' } end
+  if undo.dead then return { 'ended', undo.holder } end
+  undo.dead, undo.lease_end = true, NOW
+  touch(rec)
+  due('leases', NOW, rec.id)
+  finish_undo('undo.claim_ended', rec, 'ended')
+  return { 'ended', undo.holder }
+end
 if rec.status ~= 'running' or rec.holder == 0 or rec.worker ~= A.worker then return { 'other' } end
 if rec.dead then return { 'ended', rec.holder } end
 rec.dead, rec.lease_end = true, NOW

@@ -1,7 +1,7 @@
 -- retry_due: a wait is over: the step is dispatched again as soon as there is room (step_id empty: the planner is asked again)
 -- keys: run due
 -- args: step_id call_id check_ms
--- moves: step backoff > ready > dispatched
+-- moves: step backoff > ready > dispatched; a compensating one stays so
 -- reply again: version at_ms publish settle generation
 -- reply plan_again: queue limit_ms generation
 -- reply not_due: status
@@ -24,6 +24,17 @@ if not rec then
 end
 local kept = answered(rec, 'retry:' .. A.call_id)
 if kept then return kept end
+if rec.status == 'compensating' and rec.undo.state == 'backoff' then
+  if rec.undo.not_before > NOW then
+    due('retries', rec.undo.not_before, rec.id)
+    return { 'not_due', rec.status }
+  end
+  not_due('retries', rec.id)
+  undo_ready(rec)
+  local reply = answer(rec, 'retry:' .. A.call_id, 'again', fill_slots())
+  finish_undo('undo.due', rec, 'again')
+  return reply
+end
 if rec.status ~= 'backoff' or run.status ~= 'running' then
   not_due('retries', rec.id)
   return { 'not_due', rec.status }

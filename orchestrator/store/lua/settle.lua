@@ -1,8 +1,9 @@
--- settle: close a run in which nothing moves any more
+-- settle: close a run in which nothing moves any more, or begin to undo it
 -- keys: run due
--- args: generation
--- moves: run running > succeeded; failing > failed | cancelled
+-- args: generation call_id check_ms
+-- moves: run running > succeeded; failing > failed | cancelled | compensating; compensating > compensated | compensation_failed
 -- reply settled: status reason version generation ended_at
+-- reply compensating: version at_ms publish settle generation
 -- reply waiting: status
 -- reply other_generation: generation
 -- reply unknown:
@@ -16,13 +17,33 @@ local function answer_settled()
   return { 'settled', run.status, run.reason, num('version'), num('generation'), num('ended_at') }
 end
 
+local function undo_sent()
+  local ids = {}
+  for id in each(run.undo_sent) do ids[#ids + 1] = id end
+  return { 'compensating', num('version'), 0, to_publish(ids), 0, num('generation') }
+end
+
 if TERMINAL[run.status] then return answer_settled() end
+if run.status == 'compensating' and run.undoing_by == A.call_id then return undo_sent() end
 if not settled() then
   not_due('settles')
   return { 'waiting', run.status }
 end
+if run.status == 'failing' and run.on_failure == 'compensate' and any_owed() then
+  begin_undoing()
+  put('undo_sent', table.concat(fill_slots(), ','))
+  put('undoing_by', A.call_id)
+  not_due('settles')
+  not_due('deadlines')
+  publish_event('run.compensating', { 'reason', run.reason })
+  save_steps()
+  save_run()
+  return undo_sent()
+end
 if run.status == 'running' then
   end_run('succeeded', '')
+elseif run.status == 'compensating' then
+  end_run(num('n_compensation_failed') > 0 and 'compensation_failed' or 'compensated', run.reason)
 else
   end_run(run.reason == 'cancel' and 'cancelled' or 'failed', run.reason)
 end

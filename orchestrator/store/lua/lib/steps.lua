@@ -41,15 +41,26 @@ local function each(csv)
   return string.gmatch(csv or '', '[^,]+')
 end
 
--- ready steps that find a slot (max_parallel) become dispatched; answers their ids
+-- what a message of this step asks for now
+local function is_sent(rec)
+  if run.status == 'running' then
+    move(rec, 'dispatched')
+  else
+    rec.undo.state = 'dispatched'
+    if rec.status ~= 'compensating' then move(rec, 'compensating') end
+  end
+end
+
+-- ready steps (while undoing: steps whose turn has come) that find a slot (max_parallel) are sent; answers their ids
 local function fill_slots()
   local sent = {}
-  while run.status == 'running' and num('active') < num('max_parallel') do
+  while (run.status == 'running' or run.status == 'compensating') and num('active') < num('max_parallel') do
     local id = redis.call('LPOP', K.ready)
     if not id then break end
     local rec = step_record(id)
-    move(rec, 'dispatched')
+    is_sent(rec)
     rec.dispatched_at, rec.checks = NOW, 0
+    touch(rec)
     due('dispatches', NOW + tonumber(A.check_ms), id)
     count('active', 1)
     sent[#sent + 1] = id
@@ -76,7 +87,7 @@ local function to_publish(ids)
   local out = {}
   for _, id in ipairs(ids) do
     local rec = step_record(id)
-    out[#out + 1] = { id, rec.index, rec.queue, rec.limit_ms }
+    out[#out + 1] = { id, rec.index, rec.queue, rec.limit_ms, run.status == 'compensating' and 'undo' or 'step' }
   end
   return out
 end
@@ -84,6 +95,7 @@ end
 -- true when nothing of the run moves any more without `settle`
 local function settled()
   if run.status == 'running' then return num('n_completed') == num('total') end
+  if run.status == 'compensating' then return num('owed') == 0 end
   return run.status == 'failing' and num('n_running') == 0
 end
 
@@ -105,16 +117,21 @@ local function end_claim_of(rec)
   redis.call('DEL', K.lock)
 end
 
--- running -> failing, in one call. What never started is skipped; what some attempt may have done stays in doubt.
-local function leave_running(why)
-  if run.status ~= 'running' then return end
+local function load_records()
   local flat = redis.call('HGETALL', K.steps)
   for i = 1, #flat, 2 do
     if not records[flat[i]] then
       records[flat[i]] = cjson.decode(flat[i + 1])
       records[flat[i]].id = flat[i]
     end
-    local rec = records[flat[i]]
+  end
+end
+
+-- running -> failing, in one call. What never started is skipped; what some attempt may have done stays in doubt.
+local function leave_running(why)
+  if run.status ~= 'running' then return end
+  load_records()
+  for _, rec in pairs(records) do
     local status = rec.status
     if status == 'pending' or status == 'ready' or status == 'dispatched' or status == 'backoff' then
       if status == 'dispatched' then count('active', -1) end
@@ -211,7 +228,7 @@ local function end_by_decision(why, early_status)
     not_due('deadlines')
     return { 'too_late', run.status }
   end
-  if run.status == 'failing' then
+  if run.status == 'failing' or run.status == 'compensating' then
     if why == 'deadline' then due('deadlines', NOW + 60000) end
     return { 'waiting', run.status }
   end
