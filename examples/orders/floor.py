@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from examples.orders import carrier
 from orchestrator.ledger import LedgerRun
 from orchestrator.lookup import Lookup
 from orchestrator.store import Store
@@ -29,6 +30,15 @@ class Held:
 
     ref: RunRef
     step_id: str
+
+
+@dataclass(frozen=True)
+class Running:
+    """A running step. pid: of the process that runs it; fresh: it will surely run for another moment."""
+
+    held: Held
+    pid: int
+    fresh: bool
 
 
 class Floor:
@@ -63,12 +73,13 @@ class Floor:
         done += sum(completed for _, completed in self._ended.values())
         return Progress(len(self._rows), len(self._ended), succeeded, done, running)
 
-    def running(self) -> list[tuple[Held, int]]:
-        """Steps that run now, each with the process id of its worker."""
+    def running(self) -> list[Running]:
+        """Steps that run now."""
         open_rows = [row for row in self._rows if row.run_id not in self._ended]
         refs = [self._lookup.ref(row) for row in open_rows]
+        now_ms = self._store.now_ms()
         return [
-            (Held(ref, step.id), int(step.worker.split(":")[1]))
+            Running(Held(ref, step.id), int(step.worker.split(":")[1]), _is_fresh(step, now_ms))
             for ref in refs
             for step in self._store.views.steps(ref)
             if step.status == StepStatus.RUNNING and step.worker
@@ -78,6 +89,10 @@ class Floor:
         """When the last of these steps was completed (ms since the epoch); None while one is not."""
         steps = [self._store.views.step(one.ref, one.step_id) for one in held]
         return max(step.ended_at for step in steps if step) if all(map(_completed, steps)) else None
+
+
+def _is_fresh(step: StepState, now_ms: int) -> bool:
+    return step.action == "carrier.book" and now_ms - step.started_at < 1000 * carrier.LATENCY_S / 3
 
 
 def _completed(step: StepState | None) -> bool:
