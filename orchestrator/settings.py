@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from orchestrator.errors import ConfigError
@@ -55,6 +55,19 @@ class Settings(BaseSettings):
 
     planner_timeout_s: Seconds = 110.0
     planner_attempts: int = Field(3, ge=1, le=100)
+
+    # the model behind the planner `llm` and the action `model.ask`; read by workers only
+    llm_provider: Literal["", "openai", "anthropic"] = Field("", description="whose API; empty: no model is used")
+    llm_model: str = Field("", max_length=200, description="the model's name, as its provider spells it")
+    llm_base_url: str = Field("", pattern=r"^(https?://\S+)?$", description="API address; empty: the provider's own")
+    llm_api_key: SecretStr = Field(
+        SecretStr(""), description="never logged nor stored; a server of one's own needs none"
+    )
+    llm_structured: bool = Field(True, description="hold answers to a JSON schema; false for servers that refuse one")
+    # a plan of a thousand short steps needs more, one of fifty much less; a cut answer is refused
+    llm_max_tokens: int = Field(8192, ge=1, le=1_000_000, description="room for one answer")
+    # below planner_timeout_s, so that a silent model is told as such and not as a planner that ran out of time
+    llm_timeout_s: Seconds = Field(100.0, description="one request to the model")
 
     # a message is presumed lost after this long without a claim; doubles with each check
     dispatch_check_s: Seconds = 10.0

@@ -11,14 +11,16 @@ from orchestrator.errors import ConfigError, MandorError
 from orchestrator.settings import Settings, env_name
 
 _BUILT_IN = "workers.actions"
+_WANTS_MODEL = "workers.actions.models"  # offered only where it can work
+_PLANNER = "workers.planners.llm.planner"
 _loaded: set[str] = set()
 _lock = RLock()
 
 
 def load_actions(settings: Settings) -> None:
-    """Import the built-in actions and the modules of MANDOR_ACTIONS. ConfigError names the module and its fault."""
+    """Import what is built in and the modules of MANDOR_ACTIONS. ConfigError names the module and its fault."""
     with _lock:
-        for name in (*_built_in(), *user_modules(settings)):
+        for name in (*_built_in(settings), _PLANNER, *user_modules(settings)):
             if name not in _loaded:
                 _import(name)
                 _loaded.add(name)
@@ -29,10 +31,10 @@ def user_modules(settings: Settings) -> list[str]:
     return [name for part in settings.actions.split(",") if (name := part.strip())]
 
 
-def _built_in() -> Iterator[str]:
+def _built_in(settings: Settings) -> Iterator[str]:
     package = importlib.import_module(_BUILT_IN)
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    return (f"{_BUILT_IN}.{name}" for name in names)
+    names = sorted(f"{_BUILT_IN}.{module.name}" for module in pkgutil.iter_modules(package.__path__))
+    return (name for name in names if name != _WANTS_MODEL or settings.llm_provider)
 
 
 def _import(name: str) -> None:

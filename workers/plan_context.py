@@ -30,9 +30,8 @@ class PlanContext:
     """One call of a planner. context_text: the run's initial context as JSON; context_hash: of its canonical form.
 
     catalogue: the actions there are. repair: the answer that was refused last, for planners that declare `repairs`;
-    None for a first answer. The rest is for planners that ask a model: call_key names this call and is the same when
-    it is repeated after a crash, what a provider may de-duplicate by; nonce_key is secret, and makes nonces for
-    fences; until is the end of the time, on the clock of `time.monotonic`.
+    None for a first answer. call_key names this call, the same when it is repeated after a crash: what the provider
+    of a model may de-duplicate by. until is the end of the time, on the clock of `time.monotonic`.
     """
 
     run_id: str
@@ -44,7 +43,6 @@ class PlanContext:
     catalogue: Catalogue = field(default_factory=Catalogue)
     repair: Refusal | None = None
     call_key: str = ""
-    nonce_key: str = field(default="", repr=False)
     until: float = math.inf
 
     def seconds_left(self) -> float:

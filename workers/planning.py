@@ -9,7 +9,6 @@ them; when that is over they end the run and are kept whole in a dead letter. A 
 is asked again, as often as its run allows.
 """
 
-import hmac
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,7 +65,6 @@ class Planning:
     def context(self, number: int, repair: Refusal | None) -> PlanContext:
         """What the planner is handed for its answer of that number."""
         submission = self.submission
-        call = f"plan:{self.message.run_id}:{self.message.generation}:{number}"
         return PlanContext(
             run_id=self.message.run_id,
             session_id=self.granted.session_id,
@@ -76,8 +74,7 @@ class Planning:
             policy=self.policy,
             catalogue=self.services.registry.catalogue(),
             repair=repair,
-            call_key=call,
-            nonce_key=hmac.digest(self.services.store.scripts.epoch.encode(), call.encode(), "sha256").hex(),
+            call_key=f"plan:{self.message.run_id}:{self.message.generation}:{number}",
             until=self.granted_at + self.granted.limit_ms / 1000,
         )
 

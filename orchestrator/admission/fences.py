@@ -4,7 +4,6 @@ What a model does with such text nobody can promise; that the text cannot preten
 """
 
 import hashlib
-import hmac
 from collections.abc import Iterable
 from typing import Final
 
@@ -12,16 +11,23 @@ _NONCE_CHARS: Final = 24
 
 
 def nonce_for(key: str, texts: Iterable[str]) -> str:
-    """A word that is in none of the texts and that nobody without the key foresees; the same for the same call."""
+    """A word that stands in none of the texts; the same for the same key and texts, so that a call can be repeated.
+
+    It is drawn from the texts themselves: no text can hold what depends on all of it.
+    """
     texts = tuple(texts)
-    nonce = _digest(key, "nonce")
+    nonce = _digest(key, *texts)
     while any(nonce in text for text in texts):
-        nonce = _digest(key, nonce)
+        nonce = _digest(nonce)
     return nonce
 
 
-def _digest(key: str, message: str) -> str:
-    return hmac.new(key.encode(), message.encode(), hashlib.sha256).hexdigest()[:_NONCE_CHARS]
+def _digest(*parts: str) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        whole.update(b"%d:" % len(data) + data)
+    return whole.hexdigest()[:_NONCE_CHARS]
 
 
 def fenced(name: str, text: str, nonce: str) -> str:

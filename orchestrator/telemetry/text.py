@@ -25,6 +25,7 @@ _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 _SECRET_WORDS = frozenset({"password", "passwd", "passphrase", "secret", "token", "authorization", "cookie", "apikey"})
 _SECRET_PAIRS = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("signing", "key")})
 _NO_SECRETS = frozenset({"step_token", "fencing_token"})  # fingerprints and counters by these names are public
+_SHORTEST_SECRET: Final = 8
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
@@ -54,8 +55,19 @@ def is_secret_name(name: str, also: frozenset[str] = frozenset()) -> bool:
     return any(pair in _SECRET_PAIRS for pair in pairwise(words))
 
 
+_hidden: list[str] = []
+
+
+def hide(secret: str) -> None:
+    """Never show this very text again, wherever it stands. A very short one is left alone: it would spoil words."""
+    if len(secret) >= _SHORTEST_SECRET and secret not in _hidden:
+        _hidden.append(secret)
+
+
 def without_secrets(text: str) -> str:
-    """The text without passwords of URLs, bearer tokens and `password=…` pairs."""
+    """The text without passwords of URLs, bearer tokens, `password=…` pairs and what was hidden by name."""
+    for secret in _hidden:
+        text = text.replace(secret, HIDDEN)
     if "://" in text:
         text = _URL_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
     if "=" in text or ":" in text:

@@ -1,6 +1,7 @@
 """Who may import whom, and what."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,14 @@ def test_the_import_contracts_hold() -> None:
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
 
 
+# modules that are imported only where an extra is installed, with the libraries that it brings
+EXTRAS = {
+    "workers/planners/llm/anthropic.py": {"anthropic"},
+    "workers/planners/llm/http.py": {"httpx2"},
+    "workers/planners/llm/openai.py": {"openai"},
+}
+
+
 def test_only_dispatch_builds_canvases() -> None:
     guilty = {
         path.relative_to(ROOT).as_posix()
@@ -38,6 +47,7 @@ def test_every_library_is_a_declared_dependency() -> None:
     for path in modules():
         foreign = {module.partition(".")[0] for module, _ in imports(path)} - set(PACKAGES) - sys.stdlib_module_names
         wanted = {DISTRIBUTION.get(name, name) for name in foreign - {"celeryconfig"}}
+        wanted -= EXTRAS.get(path.relative_to(ROOT).as_posix(), set())
         assert wanted <= declared, f"{path.relative_to(ROOT)} needs {sorted(wanted - declared)} in pyproject.toml"
 
 
@@ -50,3 +60,10 @@ def imports(path: Path) -> Iterator[tuple[str, set[str]]]:
             assert node.level == 0, f"{path.relative_to(ROOT)}:{node.lineno} imports relatively"
             assert node.module is not None
             yield node.module, {alias.name for alias in node.names}
+
+
+def test_nothing_that_every_process_imports_needs_an_extra() -> None:
+    """The adapters' libraries are loaded when a model is asked, and only then."""
+    program = "import sys, workers.cli, workers.tasks; print({'openai', 'anthropic', 'httpx2'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
