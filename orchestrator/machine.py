@@ -31,7 +31,7 @@ def _nothing(states: tuple[str, ...], event: str, reply: str) -> tuple[Rule, ...
     return tuple(_step(state, event, "", None, reply) for state in states)
 
 
-IDLE: Final = ("pending", "ready", "dispatched", "backoff")
+IDLE: Final = ("pending", "waiting_approval", "ready", "dispatched", "backoff")
 DONE: Final = ("completed", "failed", "in_doubt", "skipped")
 CLAIM_ENDS: Final = ("complete_step", "fail_step", "hand_back", "expire_lease")
 
@@ -52,8 +52,9 @@ STEP_RULES: Final[tuple[Rule, ...]] = (
     _step("running", "claim_step", "dead, pure, no attempts left", "failed", "exhausted"),
     _step("dispatched", "claim_step", "inputs too large", "failed", "inputs_too_large"),
     _step("completed", "claim_step", "", None, "completed"),
+    _step("dispatched", "claim_step", "paused", "ready", "not_due"),
     # ready: it waits for room, whoever has it next is told
-    *_nothing(("pending", "ready", "backoff"), "claim_step", "not_due"),
+    *_nothing(("pending", "waiting_approval", "ready", "backoff"), "claim_step", "not_due"),
     # a step that failed, is in doubt or skipped has ended its run
     *_nothing(("failed", "in_doubt", "skipped"), "claim_step", "stop"),
     # renewal moves nothing
@@ -82,15 +83,34 @@ STEP_RULES: Final[tuple[Rule, ...]] = (
     # supervisors
     _step("backoff", "retry_due", "wait over", "dispatched", "again"),
     _step("backoff", "retry_due", "wait lasts", None, "not_due"),
-    *_nothing(("pending", "ready", "dispatched", "running", *DONE), "retry_due", "not_due"),
+    *_nothing(("pending", "waiting_approval", "ready", "dispatched", "running", *DONE), "retry_due", "not_due"),
     _step("dispatched", "check_dispatch", "queue empty", None, "republish"),
     _step("dispatched", "check_dispatch", "backlog", None, "later"),
-    *_nothing(("pending", "ready", "running", "backoff", *DONE), "check_dispatch", "not_due"),
+    *_nothing(("pending", "waiting_approval", "ready", "running", "backoff", *DONE), "check_dispatch", "not_due"),
     # the run is ended around it
     *(_step(state, "cancel", "untouched", "skipped", "ending") for state in IDLE),
     *(_step(state, "cancel", "touched", "in_doubt", "ending") for state in ("ready", "dispatched", "backoff")),
     _step("running", "cancel", "", None, "ending"),
     _step("completed", "cancel", "others open", None, "ending"),
+    # people
+    _step("waiting_approval", "approve", "allowed", "dispatched", "again"),
+    _step("waiting_approval", "approve", "refused", "failed", "failed"),
+    _step("pending", "approve", "allowed, needs approval", None, "noted"),
+    _step("pending", "approve", "allowed", None, "not_due"),
+    *_nothing(("ready", "dispatched", "running", "backoff", *DONE), "approve", "not_due"),
+    _step("in_doubt", "resolve", "landed", "completed", "committed"),
+    _step("in_doubt", "resolve", "not landed, run waits", "dispatched", "again"),
+    _step("in_doubt", "resolve", "not landed, run ended", "skipped", "skipped"),
+    *_nothing((*IDLE, "running", "completed", "failed", "skipped"), "resolve", "not_due"),
+    _step("waiting_approval", "wait_over", "wait over", "failed", "failed"),
+    _step("waiting_approval", "wait_over", "wait lasts", None, "not_due"),
+    _step("in_doubt", "wait_over", "wait over, run waits", None, "in_doubt"),
+    *_nothing(("pending", "ready", "dispatched", "running", "backoff", *DONE), "wait_over", "not_due"),
+    _step("failed", "retry", "run ended", "dispatched", "retried"),
+    _step("skipped", "retry", "run ended", "dispatched", "retried"),
+    _step("completed", "retry", "run ended", None, "retried"),
+    _step("in_doubt", "retry", "run ended", "dispatched", "retried"),
+    _step("in_doubt", "retry", "run ended, once", None, "in_doubt"),
 )
 
 # undoing: sent by settle, and by each undo that is over. A step stays `compensating` while its undo is sent, claimed
@@ -128,12 +148,39 @@ UNDO_RULES: Final[tuple[Rule, ...]] = (
         for rule in _nothing(("compensating",), event, "lost" if event == "renew_lease" else "fenced")
     ),
     _step("compensating", "claim_step", "", None, "stop"),
+    *(_step("compensating", event, "", None, "not_due") for event in ("approve", "resolve", "wait_over")),
 )
 
 ENDED: Final = ("succeeded", "failed", "cancelled", "dead_lettered", "compensated", "compensation_failed")
 RUN_STATES: Final = ("accepted", "planning", "running", "failing", "compensating", *ENDED)
 
 RUN_RULES: Final[tuple[Rule, ...]] = (
+    *_nothing(("accepted", "planning", "running"), "pause", "paused"),
+    *_nothing(("failing", "compensating", *ENDED), "pause", "too_late"),
+    _step("accepted", "resume", "paused", None, "resumed"),
+    _step("planning", "resume", "paused", None, "resumed"),
+    _step("running", "resume", "paused", None, "resumed"),
+    *_nothing(RUN_STATES, "resume", "too_late"),
+    _step("accepted", "claim_plan", "paused", None, "not_due"),
+    _step("failed", "retry", "", "running", "retried"),
+    _step("failed", "retry", "without a plan", "accepted", "retried"),
+    _step("cancelled", "retry", "", "running", "retried"),
+    _step("cancelled", "retry", "without a plan", "accepted", "retried"),
+    _step("dead_lettered", "retry", "", "accepted", "retried"),
+    *_nothing(
+        (
+            "accepted",
+            "planning",
+            "running",
+            "failing",
+            "compensating",
+            "succeeded",
+            "compensated",
+            "compensation_failed",
+        ),
+        "retry",
+        "too_late",
+    ),
     _step("accepted", "claim_plan", "", "planning", "granted"),
     _step("accepted", "claim_plan", "wait lasts", None, "not_due"),
     _step("planning", "claim_plan", "", None, "busy"),
@@ -190,7 +237,8 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
 
 # moves that are steps of one call on the way to what the rules name
 _STEP_WAYS: Final = (
-    "pending>ready", "ready>dispatched", "backoff>ready", "running>ready",
+    "pending>ready", "pending>waiting_approval", "waiting_approval>ready", "in_doubt>ready", "failed>pending",
+    "skipped>pending", "in_doubt>pending", "ready>dispatched", "backoff>ready", "running>ready",
 )  # fmt: skip
 _RUN_WAYS: Final = ("running>failing",)
 

@@ -5,8 +5,8 @@ from typing import Literal
 
 from schemas.ids import RunRef
 
-Duty = Literal["leases", "dispatches", "retries", "deadlines", "settles"]
-DUTIES: tuple[Duty, ...] = ("leases", "dispatches", "retries", "deadlines", "settles")
+Duty = Literal["leases", "dispatches", "retries", "deadlines", "settles", "waits"]
+DUTIES: tuple[Duty, ...] = ("leases", "dispatches", "retries", "deadlines", "settles", "waits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,14 @@ class NewRun:
     tries: int
     backoff_ms: int
     backoff_max_ms: int
+    on_doubt: Literal["end", "wait"] = "end"
+    wait_ms: int = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class NewStep:
-    """A step of an admitted plan. text: canonical JSON of the whole step; refs: steps whose results its params name."""
+    """A step of an admitted plan. text: canonical JSON of the whole step; refs: steps whose results its params name;
+    approval: a person must agree before it starts."""
 
     id: str
     index: int
@@ -69,6 +72,7 @@ class NewStep:
     limit_ms: int
     backoff_ms: int
     backoff_max_ms: int
+    approval: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +392,41 @@ class TooLate:
     """The run was over, or all of its steps were completed."""
 
     status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Nothing new starts since then."""
+
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What had waited is to be sent."""
+
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Remembered for when its turn comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """The run is started over. total: steps of the new generation's chord, 0 where it is planned anew."""
+
+    generation: int
+    total: int
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class StillInDoubt:
+    """This `once` step must be resolved first."""
+
+    step_id: str
 
 
 @dataclass(frozen=True, slots=True)

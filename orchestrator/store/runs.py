@@ -25,13 +25,19 @@ from orchestrator.store.replies import (
     NewRun,
     NewStep,
     NotDue,
+    Noted,
     OtherGeneration,
+    Paused,
     PlanGranted,
+    Publish,
     Rejected,
     Republish,
     Resting,
+    Resumed,
+    Retried,
     RetryAt,
     Settled,
+    StillInDoubt,
     Stop,
     Stored,
     TooLate,
@@ -44,6 +50,7 @@ from schemas.ids import RunRef
 PlanClaim = PlanGranted | Busy | Stored | Stop | NotDue | Exhausted | OtherGeneration | UnknownRun
 Settling = Settled | Compensating | Waiting | OtherGeneration | UnknownRun
 Decision = Ending | TooLate | Waiting | OtherGeneration | UnknownRun
+Settlement = Verdict | NotDue | OtherGeneration
 # how long a member that a pass took stays away from the next pass, should the first one die
 TAKEN_MS = 10_000
 
@@ -70,6 +77,8 @@ class Runs:
             context_hash=new.context_hash,
             planner=new.planner,
             on_failure=new.on_failure,
+            on_doubt=new.on_doubt,
+            wait_ms=new.wait_ms,
             deadline_ms=new.deadline_ms,
             queue=new.queue,
             limit_ms=new.limit_ms,
@@ -168,7 +177,52 @@ class Runs:
         """End the run because somebody decided so in this generation."""
         return self._decision("cancel", ref, generation=generation)
 
+    # ---- people's decisions; each names the generation it was made in, and is dropped in another
+
+    def pause(self, ref: RunRef, generation: int, by: str) -> Paused | TooLate | OtherGeneration | UnknownRun:
+        """Start nothing new. What runs goes on, and so does the deadline."""
+        reply = self._call("pause", ref, generation=generation, by=by)
+        return Paused(reply["since"]) if reply.word == "paused" else _undecided(reply)
+
+    def resume(self, ref: RunRef, generation: int, by: str) -> Resumed | TooLate | OtherGeneration | UnknownRun:
+        """Go on after pause. TooLate: it was not paused."""
+        reply = self._call("resume", ref, generation=generation, by=by)
+        return Resumed(_with_plan(reply, ref)) if reply.word == "resumed" else _undecided(reply)
+
+    def approve(self, ref: RunRef, step_id: str, generation: int, by: str, *, allowed: bool) -> Settlement | Noted:
+        """Say whether a step may start. Noted: its turn has not come yet. A refusal fails the step and ends the run."""
+        reply = self._call("approve", ref, step_id=step_id, generation=generation, by=by, allowed=int(allowed))
+        return Noted() if reply.word == "noted" else _settlement(reply, ref)
+
+    def resolve(
+        self, ref: RunRef, step_id: str, generation: int, by: str, *, landed: bool, result_text: str = "null"
+    ) -> Settlement:
+        """Say what became of a step in doubt. Its effect row must say so before."""
+        reply = self._call(
+            "resolve",
+            ref,
+            step_id=step_id,
+            generation=generation,
+            by=by,
+            landed=int(landed),
+            result_text=result_text,
+        )
+        return _settlement(reply, ref)
+
+    def retry(
+        self, ref: RunRef, generation: int, by: str, deadline_ms: int
+    ) -> Retried | StillInDoubt | TooLate | OtherGeneration | UnknownRun:
+        """Start an ended run over, in a new generation. TooLate: it has not ended, or something was undone."""
+        reply = self._call("retry", ref, generation=generation, by=by, deadline_ms=deadline_ms)
+        if reply.word == "retried":
+            return Retried(reply["generation"], reply["total"], _with_plan(reply, ref))
+        return StillInDoubt(reply["step_id"]) if reply.word == "in_doubt" else _undecided(reply)
+
     # ---- sweep
+
+    def wait_over(self, ref: RunRef, step_id: str) -> Settlement:
+        """Nobody has answered for a step in time: it counts as failure."""
+        return _settlement(self._call("wait_over", ref, step_id=step_id), ref)
 
     def retry_due(self, ref: RunRef, step_id: str | None) -> Verdict | NotDue:
         """A wait is over: the step (None: the planner) is sent again."""
@@ -224,6 +278,25 @@ class Runs:
         return UnknownRun()
 
 
+def _undecided(reply: Reply) -> TooLate | OtherGeneration | UnknownRun:
+    if reply.word == "too_late":
+        return TooLate(reply["status"])
+    return OtherGeneration(reply["generation"]) if reply.word == "other_generation" else UnknownRun()
+
+
+def _settlement(reply: Reply, ref: RunRef) -> Settlement:
+    if reply.word == "not_due":
+        return NotDue(reply["status"])
+    return OtherGeneration(reply["generation"]) if reply.word == "other_generation" else verdict(reply, ref)
+
+
+def _with_plan(reply: Reply, ref: RunRef) -> Publish:
+    """The steps to be sent, or the plan message where the run has none yet."""
+    if reply["queue"]:
+        return (_plan_message(ref, reply["generation"], reply),)
+    return publish_list(reply, ref)
+
+
 def _plan_message(ref: RunRef, generation: int, reply: Reply) -> Dispatch:
     return Dispatch("plan", ref, generation, None, 0, reply["queue"], reply["limit_ms"])
 
@@ -248,7 +321,7 @@ def _fenced(reply: Reply) -> Fenced | UnknownRun:
 
 
 def _step_words(step: NewStep) -> tuple[str | int, ...]:
-    """One step as the fourteen words that admit_plan takes."""
+    """One step as the fifteen words that admit_plan takes."""
     return (
         step.id,
         step.index,
@@ -264,6 +337,7 @@ def _step_words(step: NewStep) -> tuple[str | int, ...]:
         step.limit_ms,
         step.backoff_ms,
         step.backoff_max_ms,
+        "needed" if step.approval else "",
     )
 
 

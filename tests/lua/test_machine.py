@@ -32,7 +32,7 @@ def pairs(rules: tuple[Rule, ...]) -> set[tuple[str, str]]:
 
 def test_the_table_answers_every_event_in_every_state() -> None:
     """deadline and confirm_end are a run's; cancel reaches the steps through their run."""
-    step_events = {rule.event for rule in STEP_RULES} - {"cancel"}
+    step_events = {rule.event for rule in STEP_RULES} - {"cancel", "retry"}
     assert set(product(STEP_STATES, step_events)) <= pairs(STEP_RULES)
     undo_events = {"claim_undo", "complete_undo", "fail_undo", "expire_undo", *step_events}
     assert {("compensating", event) for event in undo_events} <= pairs(UNDO_RULES)
@@ -50,7 +50,14 @@ def setting(rule: Rule) -> dict[str, Any]:
         effect = "keyed"
     once = {"max_attempts": 1}
     last = "no attempts left" in guard or rule.state in ("failed", "in_doubt")
-    return {"effect": effect, **(once if last else {}), **({"refs": ("big",)} if "inputs" in guard else {})}
+    effect = "once" if "once" in guard else effect
+    asked = rule.state == "waiting_approval" or "needs approval" in guard
+    return {
+        "approval": asked,
+        "effect": effect,
+        **(once if last else {}),
+        **({"refs": ("big",)} if "inputs" in guard else {}),
+    }
 
 
 def stage(scene: Scene, rule: Rule) -> None:
@@ -62,7 +69,8 @@ def stage(scene: Scene, rule: Rule) -> None:
     subject = new_step("x", len(steps), *needs, **setting(rule))
     # y takes the room that x leaves when it fails
     behind = [new_step("y", 3)] if rule.state == "ready" else []
-    scene.accept().admit(*steps, subject, *behind, max_parallel=room, inputs_bytes=10)
+    doubt = {"on_doubt": "wait"} if "run waits" in rule.guard or rule.event == "wait_over" else {}
+    scene.accept(**doubt, on_failure="stop").admit(*steps, subject, *behind, max_parallel=room, inputs_bytes=10)
     scene.claim("k")
     if "inputs" in rule.guard:
         scene.claim("big")
@@ -87,13 +95,26 @@ def back_off(scene: Scene, fact: Fact = Fact.NONE) -> None:
 def skip(scene: Scene) -> None:
     """Another step fails for good while x waits."""
     scene.claim("o")
-    scene.store.guard.fail_step(scene.ref, "o", scene.fences["o"], "claim-o", Fact.NONE, "{}", False)
+    fail_for_good(scene, "o")
 
 
 def start(scene: Scene, rule: Rule) -> None:
     if "fail_step" in rule.event or rule.event in ("hand_back", "expire_lease"):
         scene.claim("o")
     scene.claim("x")
+
+
+def end_run(scene: Scene, rule: Rule) -> None:
+    """The other steps end too, one of them badly where x did not."""
+    if rule.state == "completed":
+        scene.claim("o")
+        fail_for_good(scene, "o")
+    scene.complete("k")
+    scene.store.runs.settle(scene.ref, 1)
+
+
+def fail_for_good(scene: Scene, step_id: str) -> None:
+    scene.store.guard.fail_step(scene.ref, step_id, scene.fences[step_id], f"claim-{step_id}", Fact.NONE, "{}", False)
 
 
 def touched(scene: Scene, rule: Rule) -> None:
@@ -117,6 +138,7 @@ def void(*answers: Any) -> None:
 
 TO_STATE: dict[str, Callable[[Scene, Rule], None]] = {
     "pending": lambda scene, rule: None,
+    "waiting_approval": lambda scene, rule: None,
     "ready": to_ready,
     "dispatched": lambda scene, rule: None,
     "running": start,
@@ -124,13 +146,15 @@ TO_STATE: dict[str, Callable[[Scene, Rule], None]] = {
     "completed": lambda scene, rule: void(scene.claim("x"), scene.complete("x")),
     "failed": lambda scene, rule: back_off(scene),
     "in_doubt": lambda scene, rule: back_off(scene, Fact.MAYBE),
-    "skipped": lambda scene, rule: skip(scene),
+    "skipped": lambda scene, _rule: skip(scene),
 }
 
 GUARDS: dict[str, Callable[[Scene, Rule], None]] = {
     "dead": lambda scene, rule: void(scene.store.guard.end_claim(scene.ref, "x", "host:2:2")),
     "lapsed": lambda scene, rule: scene.clock.advance(LEASE + 1),
-    "wait over": lambda scene, rule: scene.clock.advance(60_000),
+    "wait over": lambda scene, rule: scene.clock.advance(86_400_000 if rule.event == "wait_over" else 60_000),
+    "paused": lambda scene, rule: void(scene.store.runs.pause(scene.ref, 1, "ann")),
+    "run ended": lambda scene, rule: end_run(scene, rule),
     "run failing": lambda scene, rule: void(scene.store.runs.cancel(scene.ref, 1)),
     "touched": touched,
 }
@@ -175,6 +199,10 @@ EVENTS: dict[str, Callable[[Scene, Rule], Any]] = {
     "retry_due": lambda s, r: s.store.runs.retry_due(s.ref, "x"),
     "check_dispatch": lambda s, r: s.store.runs.check_dispatch(s.ref, "x", r.guard != "backlog"),
     "cancel": lambda s, r: s.store.runs.cancel(s.ref, 1),
+    "approve": lambda s, r: s.store.runs.approve(s.ref, "x", 1, "ann", allowed=r.guard != "refused"),
+    "resolve": lambda s, r: s.store.runs.resolve(s.ref, "x", 1, "ann", landed=r.guard == "landed"),
+    "wait_over": lambda s, r: s.store.runs.wait_over(s.ref, "x"),
+    "retry": lambda s, r: s.store.runs.retry(s.ref, 1, "ann", 3_600_000),
 }
 
 
@@ -195,13 +223,15 @@ WORDS = {
     "ended": "Ended", "other": "Other", "republish": "Republish", "later": "Later", "ending": "Ending",
     "stored": "Stored", "admitted": "Admitted", "rejected": "Rejected", "settled": "Settled", "waiting": "Waiting",
     "confirmed": "Confirmed", "too_late": "TooLate", "plan_again": "Again", "compensating": "Compensating",
-    "given_up": "UndoGivenUp",
+    "given_up": "UndoGivenUp", "noted": "Noted", "paused": "Paused", "resumed": "Resumed", "retried": "Retried",
 }  # fmt: skip
 
 
 def word_of(rule: Rule) -> str:
     if "claim" in rule.event and rule.reply in ("stop", "granted"):
         return {"stop": "Stop", "granted": "PlanGranted" if rule.event == "claim_plan" else "Granted"}[rule.reply]
+    if rule.event == "retry" and rule.reply == "in_doubt":
+        return "StillInDoubt"
     return WORDS[rule.reply]
 
 
@@ -335,7 +365,16 @@ def run_compensating(scene: Scene, rule: Rule) -> None:
         scene.undo("k", well=rule.guard == "all undone")
 
 
-def run_ended(scene: Scene, status: str) -> None:
+def run_ended(scene: Scene, status: str, *, planned: bool = False) -> None:
+    if planned and status in ("failed", "cancelled"):
+        scene.accept().admit(new_step("x", 0))
+        if status == "failed":
+            scene.claim("x")
+            fail_for_good(scene, "x")
+        else:
+            scene.store.runs.cancel(scene.ref, 1)
+        scene.store.runs.settle(scene.ref, 1)
+        return
     if status == "cancelled":
         scene.accept().store.runs.cancel(scene.ref, 1)
     elif status == "dead_lettered":
@@ -359,6 +398,11 @@ def run_planning(scene: Scene, rule: Rule) -> None:
     scene.accept(tries=1 if "no attempts left" in rule.guard else 2).plan()
 
 
+def pause(scene: Scene, rule: Rule) -> None:
+    if rule.guard == "paused":
+        scene.store.runs.pause(scene.ref, 1, "ann")
+
+
 def run_accepted(scene: Scene, rule: Rule) -> None:
     scene.accept()
     if rule.guard.startswith("wait"):
@@ -377,7 +421,8 @@ def stage_run(scene: Scene, rule: Rule) -> None:
     if rule.state in stages:
         stages[rule.state](scene, rule)
     else:
-        run_ended(scene, rule.state)
+        run_ended(scene, rule.state, planned=rule.event == "retry" and rule.guard != "without a plan")
+    pause(scene, rule)
     if "lapsed" in rule.guard:
         scene.clock.advance(LEASE + 1)
     if rule.guard == "wait over":
@@ -406,6 +451,9 @@ RUN_EVENTS: dict[str, Callable[[Scene, Rule], Any]] = {
     "fail_plan": lambda s, r: s.store.runs.fail_plan(s.ref, plan_fence(s, r), planner(r), "{}", True),
     "expire_plan": lambda s, r: s.store.runs.expire_plan(s.ref),
     "settle": lambda s, r: s.store.runs.settle(s.ref, 1),
+    "pause": lambda s, r: s.store.runs.pause(s.ref, 1, "ann"),
+    "resume": lambda s, r: s.store.runs.resume(s.ref, 1, "ann"),
+    "retry": lambda s, r: s.store.runs.retry(s.ref, 1, "ann", 3_600_000),
     "confirm_end": lambda s, r: s.store.runs.confirm_end(s.ref),
     "cancel": lambda s, r: s.store.runs.cancel(s.ref, 1),
     "deadline": lambda s, r: s.store.runs.deadline(s.ref),

@@ -1,7 +1,7 @@
 -- admit_plan: store the steps of an accepted plan and free those that need nothing
 -- keys: run due
 -- args: fence claim_id plan_id plan_hash max_parallel inputs_bytes total check_ms *steps
--- each step: id index action effect text token needs refs queue max_attempts lease_ms limit_ms backoff_ms backoff_max_ms (needs, refs: ids joined by commas)
+-- each step: id index action effect text token needs refs queue max_attempts lease_ms limit_ms backoff_ms backoff_max_ms approval (needs, refs: ids joined by commas)
 -- moves: run planning > running; step (none) > pending > ready > dispatched
 -- reply admitted: version publish total generation
 -- reply fenced: current
@@ -14,7 +14,7 @@ if run.admitted_by == A.claim_id then
 end
 if not planning_holder(A.fence, A.claim_id) then return { 'fenced', num('plan_holder') } end
 
-local WIDTH = 14
+local WIDTH = 15
 local dependants, texts, needs = {}, {}, {}
 
 local function flush(key, flat)
@@ -37,7 +37,7 @@ local function new_record(at)
     refs = ARGV[at + 7], queue = ARGV[at + 8], max_attempts = tonumber(ARGV[at + 9]),
     lease_ms = tonumber(ARGV[at + 10]), limit_ms = tonumber(ARGV[at + 11]), backoff_ms = tonumber(ARGV[at + 12]),
     backoff_max_ms = tonumber(ARGV[at + 13]), status = 'pending', waiting = waiting, attempt = 0, fence = 0,
-    holder = 0, group = 0,
+    holder = 0, group = 0, approval = ARGV[at + 14] ~= '' and ARGV[at + 14] or nil,
   }
 end
 

@@ -26,6 +26,9 @@ elseif run.status == 'running' then
   return { 'stored' }
 elseif run.status ~= 'accepted' then
   return { 'stop', run.status }
+elseif num('paused_at') > 0 then
+  not_due('dispatches')
+  return { 'not_due', 'paused' }
 elseif num('plan_not_before') > NOW then
   return { 'not_due', run.status }
 end

@@ -1,7 +1,7 @@
 -- claim_step: the right to run one attempt; never takes over a claim that nobody has ended
 -- keys: run due lock claimed
 -- args: step_id generation claim_id worker
--- moves: step dispatched | running(dead, pure) > running; exhausted or too large inputs: > failed
+-- moves: step dispatched > ready (paused); running(dead, pure) > running; exhausted or too large inputs: > failed
 -- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms effect index token step_text inputs policy policy_hash context_hash plan_id version session_id request_id attempt_group
 -- reply busy:
 -- reply completed: fence
@@ -60,6 +60,14 @@ if rec.status == 'running' then
   if rec.effect ~= 'pure' then return { 'close_first', rec.holder, rec.effect, rec.token } end
 elseif rec.status ~= 'dispatched' then
   return { 'not_due', rec.status }
+end
+-- a paused run starts nothing: the step waits for resume, and gives its place up
+if num('paused_at') > 0 and rec.status == 'dispatched' then
+  not_due('dispatches', rec.id)
+  count('active', -1)
+  make_ready(rec, true)
+  finish('step.held', rec, 'paused')
+  return { 'not_due', 'paused' }
 end
 if rec.attempt >= rec.max_attempts then
   return refuse({ 'exhausted', rec.attempt },

@@ -54,7 +54,8 @@ end
 -- ready steps (while undoing: steps whose turn has come) that find a slot (max_parallel) are sent; answers their ids
 local function fill_slots()
   local sent = {}
-  while (run.status == 'running' or run.status == 'compensating') and num('active') < num('max_parallel') do
+  local going = (run.status == 'running' and num('paused_at') == 0) or run.status == 'compensating'
+  while going and num('active') < num('max_parallel') do
     local id = redis.call('LPOP', K.ready)
     if not id then break end
     local rec = step_record(id)
@@ -68,7 +69,19 @@ local function fill_slots()
   return sent
 end
 
+-- a person is asked, and has wait_ms to answer; then it counts as failure (wait_over)
+local function wait_for_person(rec)
+  rec.waiting_since, rec.wait_until = NOW, NOW + num('wait_ms')
+  touch(rec)
+  due('waits', rec.wait_until, rec.id)
+end
+
 local function make_ready(rec, first)
+  if rec.approval == 'needed' then
+    move(rec, 'waiting_approval')
+    wait_for_person(rec)
+    return
+  end
   move(rec, 'ready')
   redis.call(first and 'LPUSH' or 'RPUSH', K.ready, rec.id)
   keep(K.ready)
@@ -117,6 +130,8 @@ local function end_claim_of(rec)
   redis.call('DEL', K.lock)
 end
 
+local IDLE_STEP = { pending = true, waiting_approval = true, ready = true, dispatched = true, backoff = true }
+
 local function load_records()
   local flat = redis.call('HGETALL', K.steps)
   for i = 1, #flat, 2 do
@@ -133,7 +148,8 @@ local function leave_running(why)
   load_records()
   for _, rec in pairs(records) do
     local status = rec.status
-    if status == 'pending' or status == 'ready' or status == 'dispatched' or status == 'backoff' then
+    if rec.wait_until then not_due('waits', rec.id) end
+    if IDLE_STEP[status] then
       if status == 'dispatched' then count('active', -1) end
       move(rec, rec.touched and 'in_doubt' or 'skipped')
       rec.ended_at = NOW
@@ -180,7 +196,11 @@ local function conclude(rec, fact, may_retry, again)
   end
   if rec.touched then
     move(rec, 'in_doubt')
-    leave_running('in_doubt:' .. rec.id)
+    if run.status == 'running' and run.on_doubt == 'wait' then
+      wait_for_person(rec)
+    else
+      leave_running('in_doubt:' .. rec.id)
+    end
     return 'in_doubt'
   end
   if run.status ~= 'running' then

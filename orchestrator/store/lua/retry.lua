@@ -1,0 +1,83 @@
+-- retry: an ended run is started over, in a new generation. Completed steps stay; fences grow on, attempts begin anew.
+-- Never after something was undone, nor while a `once` step is in doubt.
+-- keys: run due
+-- args: generation by deadline_ms call_id check_ms
+-- moves: run failed | cancelled > running (with a plan) | accepted (without); dead_lettered > accepted; step failed | skipped | in_doubt > pending > ready > dispatched
+-- reply retried: version at_ms publish settle generation total queue limit_ms
+-- reply in_doubt: step_id
+-- reply too_late: status
+-- reply other_generation: generation
+-- reply unknown:
+if not load_run() then return { 'unknown' } end
+
+-- total: the size of the new generation's chord; queue: of the planner's message, where there is no plan
+local function retried(ids)
+  local plan = run.status == 'accepted'
+  return { 'retried', num('version'), 0, to_publish(ids), 0, num('generation'), num('retried_total'),
+    plan and run.plan_queue or '', plan and num('plan_limit_ms') or 0 }
+end
+
+if run.retried_by_call == A.call_id then
+  local ids = {}
+  for id in each(run.retried_sent) do ids[#ids + 1] = id end
+  return retried(ids)
+end
+if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
+if run.status ~= 'failed' and run.status ~= 'cancelled' and run.status ~= 'dead_lettered' then
+  return { 'too_late', run.status }
+end
+load_records()
+for id, rec in pairs(records) do
+  if rec.status == 'in_doubt' and rec.effect == 'once' then return { 'in_doubt', id } end
+end
+
+local function unmet(id)
+  local waiting = 0
+  for need in each(redis.call('HGET', K.needs, id)) do
+    if step_record(need).status ~= 'completed' then waiting = waiting + 1 end
+  end
+  return waiting
+end
+
+local function start_over(rec)
+  move(rec, 'pending')
+  rec.attempt, rec.holder, rec.dead, rec.claim, rec.reply = 0, 0, nil, nil, nil
+  rec.refused_by, rec.refused_with, rec.handed_back, rec.waiting = nil, nil, nil, unmet(rec.id)
+  if rec.approval == 'given' then rec.approval = 'needed' end
+end
+
+put('generation', num('generation') + 1)
+put('reason', '')
+put('ended_at', 0)
+put('deadline_at', NOW + tonumber(A.deadline_ms))
+put('plan_attempt', 0)
+put('plan_not_before', 0)
+put('plan_checks', 0)
+put('paused_at', 0)
+not_due('settles')
+due('deadlines', num('deadline_at'))
+local open, ready = 0, {}
+if run.plan_hash and run.status ~= 'dead_lettered' then
+  move_run('running')
+  for _, rec in pairs(records) do
+    if rec.status ~= 'completed' then
+      start_over(rec)
+      open = open + 1
+      if rec.waiting == 0 then ready[#ready + 1] = rec end
+    end
+  end
+  table.sort(ready, function(a, b) return a.index < b.index end)
+  for _, rec in ipairs(ready) do make_ready(rec) end
+else
+  move_run('accepted')
+  dispatch_plan(NOW)
+end
+local sent = fill_slots()
+put('retried_total', open)
+put('retried_by_call', A.call_id)
+put('retried_sent', table.concat(sent, ','))
+publish_event('run.retried', { 'by', A.by, 'generation', run.generation })
+save_steps()
+for _, name in ipairs({ 'plan', 'steps', 'needs', 'dependants', 'ready', 'results', 'errors', 'events' }) do keep(K[name]) end
+save_run()
+return retried(sent)
