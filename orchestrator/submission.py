@@ -14,7 +14,8 @@ from orchestrator.errors import SubmissionConflict, SubmissionRefused
 from orchestrator.ledger import AcceptedRun, ConflictingSubmission, Ledger, LedgerRun
 from orchestrator.settings import Settings
 from orchestrator.store import Store
-from orchestrator.store.replies import Conflict, Created, NewRun
+from orchestrator.store.new import NewRun
+from orchestrator.store.replies import Conflict, Created
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import bind, emit
 from schemas.dead_letter import DeadLetterKind

@@ -3,7 +3,7 @@
 from orchestrator import names
 from orchestrator.admission import Admission, AdmittedStep
 from orchestrator.settings import Settings
-from orchestrator.store.replies import NewPlan, NewStep
+from orchestrator.store.new import NewPlan, NewStep
 from schemas.policy import LIMIT_FIELDS, Policy, SomeLimits
 
 STEPS_QUEUE = "steps"

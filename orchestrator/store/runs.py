@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
+from orchestrator.store.new import NewPlan, NewRun, NewStep
 from orchestrator.store.replies import (
     Admitted,
     Again,
@@ -21,9 +22,6 @@ from orchestrator.store.replies import (
     Failed,
     Fenced,
     Later,
-    NewPlan,
-    NewRun,
-    NewStep,
     NotDue,
     Noted,
     OtherGeneration,

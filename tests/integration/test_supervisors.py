@@ -366,6 +366,6 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 def plan_of(steps: list[Any]) -> Any:
-    from orchestrator.store.replies import NewPlan
+    from orchestrator.store.new import NewPlan
 
     return NewPlan(str(uuid4()), "e" * 64, 1000, 1_048_576, tuple(steps))

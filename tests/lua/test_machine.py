@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator import machine
 from orchestrator.machine import RUN_RULES, RUN_STATES, STEP_RULES, UNDO_RULES, Rule
-from orchestrator.store.replies import NewPlan
+from orchestrator.store.new import NewPlan
 from schemas.states import Fact
 from tests.support.servers import Server
 from tests.support.stores import LEASE, Scene, clocked_store, new_step, ref_of
@@ -104,19 +104,6 @@ def start(scene: Scene, rule: Rule) -> None:
     scene.claim("x")
 
 
-def end_run(scene: Scene, rule: Rule) -> None:
-    """The other steps end too, one of them badly where x did not."""
-    if rule.state == "completed":
-        scene.claim("o")
-        fail_for_good(scene, "o")
-    scene.complete("k")
-    scene.store.runs.settle(scene.ref, 1)
-
-
-def fail_for_good(scene: Scene, step_id: str) -> None:
-    scene.store.guard.fail_step(scene.ref, step_id, scene.fences[step_id], f"claim-{step_id}", Fact.NONE, "{}", False)
-
-
 def touched(scene: Scene, rule: Rule) -> None:
     """x has been tried before, and may have had its effect."""
     if rule.state == "backoff":
@@ -149,12 +136,26 @@ TO_STATE: dict[str, Callable[[Scene, Rule], None]] = {
     "skipped": lambda scene, _rule: skip(scene),
 }
 
+
+def end_run(scene: Scene, rule: Rule) -> None:
+    """The other steps end too, one of them badly where x did not."""
+    if rule.state == "completed":
+        scene.claim("o")
+        fail_for_good(scene, "o")
+    scene.complete("k")
+    scene.store.runs.settle(scene.ref, 1)
+
+
+def fail_for_good(scene: Scene, step_id: str) -> None:
+    scene.store.guard.fail_step(scene.ref, step_id, scene.fences[step_id], f"claim-{step_id}", Fact.NONE, "{}", False)
+
+
 GUARDS: dict[str, Callable[[Scene, Rule], None]] = {
     "dead": lambda scene, rule: void(scene.store.guard.end_claim(scene.ref, "x", "host:2:2")),
     "lapsed": lambda scene, rule: scene.clock.advance(LEASE + 1),
     "wait over": lambda scene, rule: scene.clock.advance(86_400_000 if rule.event == "wait_over" else 60_000),
     "paused": lambda scene, rule: void(scene.store.runs.pause(scene.ref, 1, "ann")),
-    "run ended": lambda scene, rule: end_run(scene, rule),
+    "run ended": end_run,
     "run failing": lambda scene, rule: void(scene.store.runs.cancel(scene.ref, 1)),
     "touched": touched,
 }

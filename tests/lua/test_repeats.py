@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.store.replies import NewPlan
+from orchestrator.store.new import NewPlan
 from orchestrator.store.scripts import load
 from schemas.states import Fact
 from tests.support.proxy import Proxy

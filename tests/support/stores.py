@@ -6,7 +6,8 @@ from typing import Any
 from orchestrator.store import Store
 from orchestrator.store.connection import Links
 from orchestrator.store.keys import Keys
-from orchestrator.store.replies import Created, Granted, NewPlan, NewRun, NewStep, PlanGranted, UndoGranted
+from orchestrator.store.new import NewPlan, NewRun, NewStep
+from orchestrator.store.replies import Created, Granted, PlanGranted, UndoGranted
 from orchestrator.store.scripts import Scripts
 from schemas.canonical import canonical_text
 from schemas.ids import RunRef, run_id_for, session_key

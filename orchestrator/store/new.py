@@ -1,0 +1,62 @@
+"""What the store is asked to keep: a run, and the steps of its plan. Texts are canonical JSON, never read by the store."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be accepted. Texts are canonical JSON and never read by the store."""
+
+    submission_hash: str
+    request_id: str
+    session_id: str | None
+    principal: str
+    policy_text: str
+    policy_hash: str
+    context_hash: str
+    planner: str
+    on_failure: str
+    deadline_ms: int
+    queue: str
+    limit_ms: int
+    stop_grace_ms: int
+    lease_ms: int
+    tries: int
+    backoff_ms: int
+    backoff_max_ms: int
+    on_doubt: Literal["end", "wait"] = "end"
+    wait_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A step of an admitted plan. text: canonical JSON of the whole step; refs: steps whose results its params name;
+    approval: a person must agree before it starts."""
+
+    id: str
+    index: int
+    action: str
+    effect: str
+    text: str
+    token: str
+    needs: tuple[str, ...]
+    refs: tuple[str, ...]
+    queue: str
+    max_attempts: int
+    lease_ms: int
+    limit_ms: int
+    backoff_ms: int
+    backoff_max_ms: int
+    approval: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlan:
+    """An admitted plan. inputs_bytes: cap on the sum of the results that one step names."""
+
+    plan_id: str
+    plan_hash: str
+    max_parallel: int
+    inputs_bytes: int
+    steps: tuple[NewStep, ...]
