@@ -1,4 +1,4 @@
-"""What the store is asked to keep: a run, and the steps of its plan. Texts are canonical JSON, never read by the store."""
+"""What the store is asked to keep: a run, and its plan's steps. Texts are canonical JSON, which it never reads."""
 
 from dataclasses import dataclass
 from typing import Literal
