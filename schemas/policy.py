@@ -6,11 +6,14 @@ A layer (the request, say) may only narrow the one before it. Each field has its
     max_*, deadline_s, stop_grace_s, *_bytes             at most what was allowed
     limits: attempts, timeout_s, lease_s                 at most
     limits: backoff_s, backoff_max_s                     at least, for a shorter wait asks more of the other side
+    require_compensation                                 true, once a layer has said so
+    on_failure                                           as the first layer that names it says
 
 How the limits of one action come about is told at `Policy.limits_for`.
 """
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
@@ -47,6 +50,16 @@ Actions = Annotated[frozenset[ActionName], BeforeValidator(_as_set), PlainSerial
 Effects = Annotated[frozenset[EffectClass], BeforeValidator(_as_set), PlainSerializer(sorted, return_type=list[str])]
 
 
+class OnFailure(StrEnum):
+    """What becomes of a run that cannot succeed: what its steps did is undone, or it ends as it is."""
+
+    COMPENSATE = "compensate"
+    STOP = "stop"
+
+
+Failing = Annotated[OnFailure, Field(strict=False)]
+
+
 class PolicyWidened(ValueError):
     """A layer asked for more than the layer before it allows. layer: who asked, as a word for people."""
 
@@ -61,7 +74,7 @@ class PolicyWidened(ValueError):
 def _plain(value: Any) -> str:
     if isinstance(value, frozenset):
         return canonical_text(sorted(value))
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class ActionLimits(Strict):
@@ -101,7 +114,8 @@ class Policy(Strict):
     """A run's policy. The defaults are those of an installation that configures nothing.
 
     limits: for actions that say nothing themselves. per_action: what the installation says of one action.
-    ceiling, ceiling_per_action: what later layers narrowed.
+    ceiling, ceiling_per_action: what later layers narrowed. on_failure: null where no layer has named it, which means
+    to compensate. require_compensation: the door refuses effects that nothing can undo.
     """
 
     actions: Actions | None = None
@@ -113,10 +127,17 @@ class Policy(Strict):
     result_bytes: Count = 256 * 1024
     inputs_bytes: Count = 1024 * 1024
     plan_bytes: Count = 1024 * 1024
+    on_failure: Failing | None = None
+    require_compensation: bool = False
     limits: ActionLimits = ActionLimits()
     per_action: dict[ActionName, SomeLimits] = Field(default_factory=dict)
     ceiling: SomeLimits = NO_LIMITS
     ceiling_per_action: dict[ActionName, SomeLimits] = Field(default_factory=dict)
+
+    @property
+    def failing(self) -> OnFailure:
+        """What becomes of a run that cannot succeed."""
+        return self.on_failure or OnFailure.COMPENSATE
 
     def limits_for(self, action: str, declared: SomeLimits = NO_LIMITS) -> ActionLimits:
         """The action's limits: `limits`, then what the action declares, then `per_action`; the ceilings bind last."""
@@ -141,6 +162,8 @@ class PolicyRequest(Strict):
     result_bytes: Count | None = None
     inputs_bytes: Count | None = None
     plan_bytes: Count | None = None
+    on_failure: Failing | None = None
+    require_compensation: bool | None = None
     limits: SomeLimits = NO_LIMITS
     per_action: dict[ActionName, SomeLimits] = Field(default_factory=dict)
 
@@ -150,6 +173,7 @@ def meet(base: Policy, request: PolicyRequest, layer: str) -> Policy:
     changes = {
         **_met_sets(base, request, layer),
         **_met_scalars(base, request, layer),
+        **_met_failure(base, request, layer),
         "ceiling": _met_limits("limits", base.limits, base.ceiling, request.limits, layer),
         "ceiling_per_action": _met_actions(base, request, layer),
     }
@@ -170,6 +194,18 @@ def _met_scalars(base: Policy, request: PolicyRequest, layer: str) -> dict[str, 
     for name, wanted in asked.items():
         _not_wider(name, name, getattr(base, name), wanted, layer)
     return asked
+
+
+def _met_failure(base: Policy, request: PolicyRequest, layer: str) -> dict[str, Any]:
+    """What is about failing runs. Neither way of ending one is narrower than the other: the first word stands."""
+    if request.on_failure and base.on_failure and request.on_failure is not base.on_failure:
+        raise PolicyWidened("on_failure", base.on_failure, request.on_failure, layer)
+    if base.require_compensation and request.require_compensation is False:
+        raise PolicyWidened("require_compensation", True, False, layer)
+    return {
+        "on_failure": base.on_failure or request.on_failure,
+        "require_compensation": base.require_compensation or bool(request.require_compensation),
+    }
 
 
 def _met_actions(base: Policy, request: PolicyRequest, layer: str) -> dict[str, SomeLimits]:

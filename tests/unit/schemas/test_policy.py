@@ -123,12 +123,29 @@ def test_the_hash_does_not_depend_on_how_it_was_asked() -> None:
         {"limits": {"timeout_s": 1e9}},
         {"per_action": {"A": {}}},
         {"per_action": {"a": {"retries": 1}}},
-        {"on_failure": "stop"},
+        {"on_failure": "undo"},
+        {"require_compensation": "yes"},
     ],
 )
 def test_requests_of_another_shape_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         asking(**fields)
+
+
+def test_the_first_layer_that_says_what_becomes_of_a_failing_run_is_heard() -> None:
+    assert (Policy().on_failure, Policy().failing) == (None, "compensate")
+    assert narrowed({"on_failure": "stop"}).failing == "stop"
+    assert narrowed({"on_failure": "stop"}, {"on_failure": "stop"}, {}).failing == "stop"
+    for first, second in (("stop", "compensate"), ("compensate", "stop")):
+        with pytest.raises(PolicyWidened, match=f"^on_failure: the request asks for {second}, allowed is {first}$"):
+            narrowed({"on_failure": first}, {"on_failure": second})
+
+
+def test_a_compensation_that_was_required_stays_so() -> None:
+    assert not narrowed({"require_compensation": False}).require_compensation
+    assert narrowed({"require_compensation": True}, {}, {"require_compensation": True}).require_compensation
+    with pytest.raises(PolicyWidened, match=r"^require_compensation: the request asks for false, allowed is true$"):
+        narrowed({"require_compensation": True}, {"require_compensation": False})
 
 
 def test_policies_do_not_change() -> None:
