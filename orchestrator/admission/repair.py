@@ -13,7 +13,7 @@ from orchestrator.admission.refusal import Kind, PayloadDrift
 from schemas.issues import Issue
 
 MAX_REPAIRS: Final = 2
-SHOWN_ANSWER: Final = 16_000  # characters; a longer answer would cost more than it helps
+SHOWN_ANSWER: Final = 4_000  # characters; a prompt may not grow by every bad answer
 
 _REFUSED: Final = "Your last answer was refused and nothing of it was used. Its faults, one JSON object a line:"
 _AGAIN: Final = (
