@@ -41,11 +41,18 @@ def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def system(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with running_system(server.url, tmp_path_factory.mktemp("cli")) as started:
         started.start_control()
         started.start_steps()
         yield started
+
+
+@pytest.fixture
+def system(running: System) -> Iterator[System]:
+    """The running system, whose settings are also this process's own for the length of a test."""
+    with running.installed.in_force():
+        yield running
 
 
 def process(

@@ -28,7 +28,8 @@ def lines(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     ):
         system.start_control()
         system.start_steps(concurrency=1)
-        work(system)
+        with system.installed.in_force():
+            work(system)
         system.processes.stop("steps")
         yield parsed(system.processes.lines())
 
