@@ -19,7 +19,8 @@ from schemas.policy import ActionLimits, Policy, PolicyRequest, PolicyWidened, m
 
 FILE_BYTES = 1024 * 1024
 _FILE_SETTING = env_name("policy_file")
-_SCALARS = ("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "result_bytes", "inputs_bytes", "plan_bytes")
+_BYTES = ("result_bytes", "inputs_bytes", "plan_bytes")
+_SCALARS = ("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "wait_s", *_BYTES)
 
 
 def resolve(settings: Settings, request: PolicyRequest | None = None, deadline_s: float | None = None) -> Policy:

@@ -46,6 +46,7 @@ class Settings(BaseSettings):
     timeout_s: Seconds = Field(60.0, description="time limit of one attempt, unless its action says otherwise")
     stop_grace_s: Seconds = Field(10.0, description="from asking an attempt to stop until its process is killed")
     deadline_s: Seconds = 3600.0
+    wait_s: Seconds = Field(86_400.0, description="how long a run waits for a person, at most")
     max_steps: int = Field(1000, ge=1, le=10_000)
     max_parallel: int = Field(100, ge=1, le=10_000)
     plan_bytes: Count = Field(1024 * 1024, description="largest planner's answer")

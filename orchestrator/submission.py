@@ -87,6 +87,7 @@ def to_accept(submission: Submission, policy: Policy, principal: str, fallback_i
 def to_create(row: LedgerRun, settings: Settings) -> NewRun:
     """The run the store is asked for, from the row that stands. A ready plan has no planner."""
     sent = Submission.model_validate_json(row.submission_text)
+    policy = Policy.model_validate_json(row.policy_text)
     return NewRun(
         submission_hash=row.submission_hash,
         request_id=row.request_id,
@@ -100,11 +101,13 @@ def to_create(row: LedgerRun, settings: Settings) -> NewRun:
         deadline_ms=row.deadline_ms,
         queue=names.queue(settings.queue_prefix, "plan"),
         limit_ms=_ms(settings.planner_timeout_s),
-        stop_grace_ms=_ms(Policy.model_validate_json(row.policy_text).stop_grace_s),
+        stop_grace_ms=_ms(policy.stop_grace_s),
         lease_ms=_ms(settings.lease_s),
         tries=settings.planner_attempts,
         backoff_ms=_ms(settings.backoff_s),
         backoff_max_ms=_ms(settings.backoff_max_s),
+        on_doubt=policy.doubting.value,
+        wait_ms=_ms(policy.wait_s),
     )
 
 

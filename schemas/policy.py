@@ -3,11 +3,12 @@
 A layer (the request, say) may only narrow the one before it. Each field has its direction:
 
     actions, effects                                     a subset of what was allowed; null allows everything
-    max_*, deadline_s, stop_grace_s, *_bytes             at most what was allowed
+    approvals                                            a superset: what any layer names needs a person
+    max_*, deadline_s, stop_grace_s, wait_s, *_bytes     at most what was allowed
     limits: attempts, timeout_s, lease_s                 at most
     limits: backoff_s, backoff_max_s                     at least, for a shorter wait asks more of the other side
     require_compensation                                 true, once a layer has said so
-    on_failure                                           as the first layer that names it says
+    on_failure, on_doubt                                 as the first layer that names it says
 
 How the limits of one action come about is told at `Policy.limits_for`.
 """
@@ -33,6 +34,7 @@ _SCALARS: Final = (
     "result_bytes",
     "inputs_bytes",
     "plan_bytes",
+    "wait_s",
 )
 _FLOORS: Final = frozenset({"backoff_s", "backoff_max_s"})
 
@@ -58,6 +60,16 @@ class OnFailure(StrEnum):
 
 
 Failing = Annotated[OnFailure, Field(strict=False)]
+
+
+class OnDoubt(StrEnum):
+    """What becomes of a run with a step that may have had its effect: it ends at once, or a person is asked first."""
+
+    END = "end"
+    WAIT = "wait"
+
+
+Doubting = Annotated[OnDoubt, Field(strict=False)]
 
 
 class PolicyWidened(ValueError):
@@ -115,7 +127,9 @@ class Policy(Strict):
 
     limits: for actions that say nothing themselves. per_action: what the installation says of one action.
     ceiling, ceiling_per_action: what later layers narrowed. on_failure: null where no layer has named it, which means
-    to compensate. require_compensation: the door refuses effects that nothing can undo.
+    to compensate. require_compensation: the door refuses effects that nothing can undo. approvals: actions whose steps
+    start only when a person agrees. on_doubt: null means to end. wait_s: how long a wait for a person lasts at most;
+    then it counts as failure.
     """
 
     actions: Actions | None = None
@@ -127,8 +141,11 @@ class Policy(Strict):
     result_bytes: Count = 256 * 1024
     inputs_bytes: Count = 1024 * 1024
     plan_bytes: Count = 1024 * 1024
+    wait_s: Seconds = 86_400.0
     on_failure: Failing | None = None
     require_compensation: bool = False
+    approvals: Actions = frozenset()
+    on_doubt: Doubting | None = None
     limits: ActionLimits = ActionLimits()
     per_action: dict[ActionName, SomeLimits] = Field(default_factory=dict)
     ceiling: SomeLimits = NO_LIMITS
@@ -138,6 +155,11 @@ class Policy(Strict):
     def failing(self) -> OnFailure:
         """What becomes of a run that cannot succeed."""
         return self.on_failure or OnFailure.COMPENSATE
+
+    @property
+    def doubting(self) -> OnDoubt:
+        """What becomes of a run with a step in doubt."""
+        return self.on_doubt or OnDoubt.END
 
     def limits_for(self, action: str, declared: SomeLimits = NO_LIMITS) -> ActionLimits:
         """The action's limits: `limits`, then what the action declares, then `per_action`; the ceilings bind last."""
@@ -162,8 +184,11 @@ class PolicyRequest(Strict):
     result_bytes: Count | None = None
     inputs_bytes: Count | None = None
     plan_bytes: Count | None = None
+    wait_s: Seconds | None = None
     on_failure: Failing | None = None
     require_compensation: bool | None = None
+    approvals: Actions | None = None
+    on_doubt: Doubting | None = None
     limits: SomeLimits = NO_LIMITS
     per_action: dict[ActionName, SomeLimits] = Field(default_factory=dict)
 
@@ -174,6 +199,7 @@ def meet(base: Policy, request: PolicyRequest, layer: str) -> Policy:
         **_met_sets(base, request, layer),
         **_met_scalars(base, request, layer),
         **_met_failure(base, request, layer),
+        **_met_people(base, request, layer),
         "ceiling": _met_limits("limits", base.limits, base.ceiling, request.limits, layer),
         "ceiling_per_action": _met_actions(base, request, layer),
     }
@@ -205,6 +231,16 @@ def _met_failure(base: Policy, request: PolicyRequest, layer: str) -> dict[str, 
     return {
         "on_failure": base.on_failure or request.on_failure,
         "require_compensation": base.require_compensation or bool(request.require_compensation),
+    }
+
+
+def _met_people(base: Policy, request: PolicyRequest, layer: str) -> dict[str, Any]:
+    """What is about people: approvals add up; of what becomes of a doubt, the first word stands."""
+    if request.on_doubt and base.on_doubt and request.on_doubt is not base.on_doubt:
+        raise PolicyWidened("on_doubt", base.on_doubt, request.on_doubt, layer)
+    return {
+        "approvals": base.approvals | (request.approvals or frozenset()),
+        "on_doubt": base.on_doubt or request.on_doubt,
     }
 
 

@@ -39,6 +39,7 @@ def _new_step(step: AdmittedStep, policy: Policy, settings: Settings) -> NewStep
         limit_ms=_ms(limits.timeout_s),
         backoff_ms=_ms(limits.backoff_s),
         backoff_max_ms=_ms(limits.backoff_max_s),
+        approval=spec.name in policy.approvals,
     )
 
 

@@ -29,7 +29,8 @@ def test_asking_for_nothing_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["max_steps", "max_parallel", "deadline_s", "stop_grace_s", "result_bytes", "inputs_bytes", "plan_bytes"]
+    "name",
+    ["max_steps", "max_parallel", "deadline_s", "stop_grace_s", "result_bytes", "inputs_bytes", "plan_bytes", "wait_s"],
 )
 def test_limits_go_down_only(name: str) -> None:
     allowed = getattr(Policy(), name)
@@ -125,6 +126,8 @@ def test_the_hash_does_not_depend_on_how_it_was_asked() -> None:
         {"per_action": {"a": {"retries": 1}}},
         {"on_failure": "undo"},
         {"require_compensation": "yes"},
+        {"on_doubt": "guess"},
+        {"approvals": "pay"},
     ],
 )
 def test_requests_of_another_shape_are_refused(fields: dict[str, Any]) -> None:
@@ -146,6 +149,19 @@ def test_a_compensation_that_was_required_stays_so() -> None:
     assert narrowed({"require_compensation": True}, {}, {"require_compensation": True}).require_compensation
     with pytest.raises(PolicyWidened, match=r"^require_compensation: the request asks for false, allowed is true$"):
         narrowed({"require_compensation": True}, {"require_compensation": False})
+
+
+def test_every_layer_may_ask_for_a_persons_approval() -> None:
+    assert narrowed({"approvals": ["b"]}, {"approvals": ["a"]}, {}).approvals == frozenset({"a", "b"})
+    assert narrowed({"approvals": ["a"]}, {"approvals": []}).approvals == frozenset({"a"})
+
+
+def test_the_first_layer_that_says_what_becomes_of_a_doubt_is_heard() -> None:
+    assert (Policy().on_doubt, Policy().doubting) == (None, "end")
+    assert narrowed({"on_doubt": "wait"}, {}).doubting == "wait"
+    for first, second in (("wait", "end"), ("end", "wait")):
+        with pytest.raises(PolicyWidened, match=f"^on_doubt: the request asks for {second}, allowed is {first}$"):
+            narrowed({"on_doubt": first}, {"on_doubt": second})
 
 
 def test_policies_do_not_change() -> None:
