@@ -3,16 +3,34 @@
 import os
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from orchestrator.errors import ConfigError
+from orchestrator.home import embedded_url
 
 PREFIX = "MANDOR_"
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
 Count = Annotated[int, Field(ge=1)]
+
+
+class HomeSource(PydanticBaseSettingsSource):
+    """The server that the home folder has of its own, for whoever names none."""
+
+    def __call__(self) -> dict[str, Any]:
+        """redis_url and embedded, or nothing."""
+        given = self.current_state
+        if "redis_url" in given:
+            return {}
+        url = embedded_url(Path(given.get("home") or Settings.model_fields["home"].default))
+        return {} if url is None else {"redis_url": url, "embedded": not given.get("broker_url")}
+
+    def get_field_value(self, _: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Asked by nobody: the source answers for all fields at once."""
+        return None, field_name, False
 
 
 class Settings(BaseSettings):
@@ -22,7 +40,10 @@ class Settings(BaseSettings):
 
     # where things are
     home: Path = Field(Path(".mandor"), description="folder of the ledger file, workspaces and the embedded server")
-    redis_url: str = Field("redis://127.0.0.1:6379/0", description="state store; also broker and results by default")
+    redis_url: str = Field(
+        "redis://127.0.0.1:6379/0",
+        description="state store; also broker and results by default; unset: the home's own server, if it has one",
+    )
     broker_url: str = Field("", description="Celery's broker; empty: the state store's server")
     result_url: str = Field("", description="Celery's results; empty: the state store's server")
     ledger_url: str = Field("", description="the ledger's database; empty: a SQLite file in the home folder")
@@ -78,9 +99,25 @@ class Settings(BaseSettings):
     finished_ttl_s: Seconds = Field(86_400.0, description="how long Redis keeps a finished run")
     store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included")
 
+    flower_address: str = Field("127.0.0.1", min_length=1, description="address that Flower listens on")
+    flower_port: int = Field(5555, ge=1, le=65_535, description="port that Flower listens on")
+    flower_public: bool = Field(False, description="Flower may be reached from elsewhere: something encrypts before it")
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["auto", "json", "human"] = Field("auto", description="auto: human on a terminal, else JSON")
     log_redact: str = Field("", description="more key names whose values are never logged, separated by commas")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then the environment, then what the home folder says."""
+        return init_settings, env_settings, HomeSource(settings_cls)
 
     @property
     def broker(self) -> str:
@@ -117,6 +154,11 @@ class Settings(BaseSettings):
 def env_name(field: str) -> str:
     """The environment variable of a settings field."""
     return PREFIX + field.upper()
+
+
+def is_named(field: str) -> bool:
+    """Whether the environment says something about this field."""
+    return any(name.upper() == env_name(field) for name in os.environ)
 
 
 def unknown_names() -> list[str]:

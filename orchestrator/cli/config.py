@@ -60,9 +60,16 @@ def _row(field: str, values: Settings | None) -> dict[str, Any]:
     return {
         "name": name,
         "value": _shown(name, value),
-        "source": "default" if given is None else "environment",
+        "source": _source(field, given, values),
         "description": info.description,
     }
+
+
+def _source(field: str, given: str | None, values: Settings | None) -> str:
+    """environment, home (the embedded server's address) or default."""
+    if given is not None:
+        return "environment"
+    return "home" if values is not None and field in values.model_fields_set else "default"
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -8,7 +8,9 @@ from redis import Redis, RedisError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-HOST: Final = "127.0.0.1"
+from orchestrator.home import SERVER_HOST, server_url
+
+HOST: Final = SERVER_HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Address:
     @property
     def url(self) -> str:
         """As Celery, kombu and redis-py read it."""
-        return f"redis://:{self.password}@{HOST}:{self.port}/0"
+        return server_url(self.port, self.password)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
+from orchestrator.home import SERVER_CONFIG, server_address
 from orchestrator.local.address import HOST, Address, Answer, ask, free_port, is_free
 from orchestrator.local.binary import find_server
 from orchestrator.local.errors import EmbeddedServerError
 
 TRIES: Final = 5  # a free port may be taken by somebody else between looking and listening
 POLL_S: Final = 0.02
-CONFIG: Final = "server.conf"
 
 # The append-only file is kept in plain commands: what one server wrote, another version can read.
 CONFIG_TEXT: Final = """\
@@ -161,7 +161,7 @@ class EmbeddedServer:
     def _spawn(self, binary: Path, lock: int) -> subprocess.Popen[bytes]:
         with (self.home / "server.log").open("ab") as log:
             return subprocess.Popen(
-                [binary, CONFIG],
+                [binary, SERVER_CONFIG],
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -194,19 +194,17 @@ class EmbeddedServer:
 
     def _write_config(self, address: Address) -> None:
         text = CONFIG_TEXT.format(host=HOST, port=address.port, password=address.password)
-        draft = self.home / f"{CONFIG}.new"
+        draft = self.home / f"{SERVER_CONFIG}.new"
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write(text)
-        draft.replace(self.home / CONFIG)
+        draft.replace(self.home / SERVER_CONFIG)
 
     def _last_address(self) -> Address:
-        try:
-            lines = (self.home / CONFIG).read_text(encoding="ascii").splitlines()
-            fields = dict(line.split(" ", 1) for line in lines)
-            return Address(int(fields["port"]), fields["requirepass"])
-        except (OSError, ValueError, KeyError) as wrong:
-            raise EmbeddedServerError(f"no server was started in {self.home}", hint="start it first") from wrong
+        found = server_address(self.home)
+        if found is None:
+            raise EmbeddedServerError(f"no server was started in {self.home}", hint="start it first")
+        return Address(*found)
 
     def _recorded_pid(self) -> int | None:
         try:

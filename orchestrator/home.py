@@ -1,0 +1,38 @@
+"""What the home folder says about its installation: whether it has a server of its own, and where that listens.
+
+`mandor up` makes that server when no other is named. From then on every process with the same home finds it there
+without being told, and no password has to be carried from one terminal to the next.
+"""
+
+from pathlib import Path
+from typing import Final
+
+SERVER_FOLDER: Final = "server"
+SERVER_CONFIG: Final = "server.conf"
+SERVER_HOST: Final = "127.0.0.1"
+
+
+def server_folder(home: Path) -> Path:
+    """The folder of the embedded server, there or not."""
+    return home / SERVER_FOLDER
+
+
+def server_address(folder: Path) -> tuple[int, str] | None:
+    """Port and password of the server as it was last started in this folder; None if none ever was."""
+    try:
+        lines = (folder / SERVER_CONFIG).read_text(encoding="ascii").splitlines()
+        fields = dict(line.split(" ", 1) for line in lines)
+        return int(fields["port"]), fields["requirepass"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def server_url(port: int, password: str) -> str:
+    """As Celery, kombu and redis-py read it."""
+    return f"redis://:{password}@{SERVER_HOST}:{port}/0"
+
+
+def embedded_url(home: Path) -> str | None:
+    """The address of this home's own server; None if it never had one."""
+    found = server_address(server_folder(home))
+    return server_url(*found) if found else None
