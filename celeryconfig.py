@@ -117,6 +117,9 @@ result_backend_transport_options = {"retry_policy": {"max_retries": 3, "interval
 worker_prefetch_multiplier = 1
 # Celery drops what it cannot read after logging it; ours keeps it as a dead letter.
 worker_consumer = "orchestrator.tasks:Reader"
+# For Flower. A task shows what its message carries: ids; ticks are left out (orchestrator/tasks.py), and what happens
+# within 50 ms is told in one message.
+worker_send_task_events = True
 # Messages with an ETA are held in memory; ours carry none, somebody else's may not fill it.
 worker_eta_task_limit = 1000
 # SIGTERM (REMAP_SIGTERM=SIGQUIT) stops softly: running steps have this long to finish or hand back, then children end.

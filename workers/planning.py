@@ -34,7 +34,7 @@ from workers.lease import Lease, Renewal, Terms
 from workers.newplan import new_plan
 from workers.plan_context import PlanContext
 from workers.planners import Answer, call_planner, ready_plan
-from workers.reports import GivenUp, Later, Nothing, Report, word
+from workers.reports import GivenUp, Later, Nothing, Planned, Report, word
 from workers.services import Letter, Services
 
 
@@ -234,6 +234,7 @@ def _admit(planning: Planning, lease: Lease, admission: Admission) -> Report:
     if isinstance(reply, Admitted):
         services.publisher.open_chord(message.ref, message.generation, reply.total)
         services.publisher.publish(reply.publish)
+        return Planned()
     return Nothing(word(reply))
 
 

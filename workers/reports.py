@@ -13,6 +13,11 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """The run has its plan. That is no part of a chord."""
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """Nothing is to be reported, and nothing is owed: somebody else has it, or something due will bring it back."""
 
@@ -33,7 +38,7 @@ class GivenUp:
     error: str
 
 
-Report = Done | Nothing | Later | GivenUp
+Report = Done | Planned | Nothing | Later | GivenUp
 
 
 def word(reply: object) -> str:

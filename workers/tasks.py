@@ -1,6 +1,7 @@
 """Celery's shells around the data plane: how a delivery's outcome is told to Celery.
 
 Done      the receipt, which is the step's part of the chord
+Planned   the task has succeeded
 Nothing   Ignore: acknowledged, no part
 Later     Retry, without publishing anything: no part, and Flower shows a retry
 GivenUp   StepFailed, with the chord taken out of the request first: a failed part would spoil it for good
@@ -25,7 +26,7 @@ from schemas.messages import PlanMessage, StepMessage
 from workers import execution, planning, stopping
 from workers.loading import load_actions
 from workers.registry import registry
-from workers.reports import Done, GivenUp, Later, Nothing, Report
+from workers.reports import Done, GivenUp, Later, Nothing, Planned, Report
 from workers.services import Letter, Services
 from workers.workspace import Workspaces
 
@@ -97,6 +98,8 @@ def _tell(task: Any, failed: type[MandorError], deliver: Callable[[], Report]) -
         raise Ignore(away.kind) from None
     if isinstance(report, Done):
         return report.receipt.model_dump(mode="json")
+    if isinstance(report, Planned):
+        return None
     raise _other_end(task, failed, report)
 
 

@@ -15,7 +15,7 @@ from tests.support.servers import Server
 from tests.support.workbench import PLAN_ID, Run, Workbench, workbench
 from workers.context import Context, PermanentError
 from workers.plan_context import PlanContext, step
-from workers.reports import GivenUp, Later, Nothing
+from workers.reports import GivenUp, Later, Nothing, Planned
 
 
 class Order(BaseModel):
@@ -65,7 +65,7 @@ def test_a_planner_s_plan_becomes_steps_on_their_way(bench: Workbench) -> None:
     calls = fulfilling(bench)
     context = {"order_id": "o1", "items": 3}
     run = bench.submit(planner="orders.fulfil", context=context, goal="fulfil it", session_id="shop")
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
     (ctx,) = calls
     assert (ctx.goal, ctx.context, ctx.session_id, ctx.run_id) == ("fulfil it", context, "shop", run.ref.run_id)
     assert bench.outbox.chords == [(run.ref, 1, 3)]
