@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
@@ -116,6 +117,13 @@ def _configure_logs(logfile: str | None = None, **_: Any) -> None:
 signals.celeryd_init.connect(speak_plain_json, weak=False)
 
 
+@signals.celeryd_init.connect(weak=False)
+def _log_warnings(**_: Any) -> None:
+    """Celery warns of a few things before its logging is set up, on many lines."""
+    logs.configure(settings())
+    warnings.showwarning = logs.show_warning
+
+
 @signals.worker_init.connect(weak=False)
 def _start_worker(sender: Any, **_: Any) -> None:
     given = settings()
@@ -127,9 +135,15 @@ def _start_worker(sender: Any, **_: Any) -> None:
     _start(lambda: startup.check_worker(given, launch))
 
 
+@signals.worker_ready.connect(weak=False)
+def _announce_worker(sender: Any, **_: Any) -> None:
+    logs.announce_ready(str(sender.hostname).partition("@")[0])
+
+
 @signals.beat_init.connect(weak=False)
 def _start_beat(**_: Any) -> None:
     _start(lambda: startup.check_configuration(settings(), app.conf))
+    logs.announce_ready("beat")
 
 
 def _pool_name(pool: Any) -> str:

@@ -1,21 +1,19 @@
 """The demo's processes: the embedded server, and the lines of the Procfile, steps twice."""
 
 import os
-import shlex
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from examples.orders import carrier
 from examples.orders.interrupts import Interrupts
-from orchestrator.local import Command, EmbeddedServer, Runner
+from orchestrator.local import Command, EmbeddedServer, Runner, procfile
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STEP_WORKERS: Final = ("steps-1", "steps-2")
-READY: Final = r"\bready\.|beat: Starting"
 READY_S: Final = 45.0
 GRACE_S: Final = 5.0
 FOREIGN: Final = ("MANDOR_", "CELERY_")
@@ -44,25 +42,10 @@ def environment(home: Path, redis_url: str) -> dict[str, str]:
 
 
 def commands(env: Mapping[str, str]) -> list[Command]:
-    """The Procfile's processes. A second steps worker needs a name of its own, so both get one."""
-    lines = (line.split(":", 1) for line in (ROOT / "Procfile").read_text().splitlines() if line.strip())
-    found = []
-    for name, line in lines:
-        argv = [part for word in shlex.split(line) for part in _word(word)]
-        if name.strip() == "steps":
-            found += [_command(own, [*argv, "-n", f"{own}@%h"], env) for own in STEP_WORKERS]
-        else:
-            found.append(_command(name.strip(), argv, env))
-    return found
-
-
-def _word(word: str) -> list[str]:
-    """The script `celery` may not be on the path, and its first line may not work; the module always does."""
-    return [sys.executable, "-m", "celery"] if word == "celery" else [word]
-
-
-def _command(name: str, argv: list[str], env: Mapping[str, str]) -> Command:
-    return Command(name, argv, env=env, cwd=ROOT, ready=READY)
+    """The Procfile's processes without Flower. A second steps worker needs a name of its own, so both get one."""
+    found = {command.name: command for command in procfile.commands(env, cwd=ROOT) if command.name != "flower"}
+    steps = found.pop("steps")
+    return [*found.values(), *(replace(steps, name=own, argv=[*steps.argv, "-n", f"{own}@%h"]) for own in STEP_WORKERS)]
 
 
 class Crew:

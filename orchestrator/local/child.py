@@ -56,6 +56,11 @@ class Child:
         """Process id; the number of its group as well."""
         return self._process.pid
 
+    @property
+    def ready(self) -> bool:
+        """Whether it runs and has printed its ready line."""
+        return self._ready and self._process.poll() is None
+
     def poll(self) -> int | None:
         """Exit status, None while it runs. Whoever notices its end first kills what is left of its group."""
         status = self._process.poll()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Final, Self
 
 from orchestrator.local import guardian
@@ -22,12 +23,14 @@ class Runner:
     """The children of one program, by name; for use by one thread. Leaving its context stops them, last started first.
 
     on_line: gets a child's name and each line that it prints, on a thread of that child.
-    grace_s: what a child has between SIGTERM and SIGKILL.
+    grace_s: what a child has between SIGTERM and SIGKILL. guardian_holds: descriptors that the guardian inherits, so
+    that a lock is held until the last child is gone, whoever is killed.
     """
 
-    def __init__(self, on_line: OnLine, *, grace_s: float = 10.0) -> None:
+    def __init__(self, on_line: OnLine, *, grace_s: float = 10.0, guardian_holds: Sequence[int] = ()) -> None:
         self._on_line = on_line
         self._grace_s = grace_s
+        self._guardian_holds = guardian_holds
         self._children: dict[str, Child] = {}
         self._guardian: subprocess.Popen[str] | None = None
 
@@ -52,7 +55,7 @@ class Runner:
         if command.name in self.running():
             raise ChildFailed(f"{command.name} runs already", hint="stop it first")
         if self._guardian is None:
-            self._guardian = _start_guardian(self._grace_s)
+            self._guardian = _start_guardian(self._grace_s, self._guardian_holds)
         child = Child(command, self._on_line, self._forget)
         self._tell_guardian(f"+{child.pid}")
         self._children.pop(command.name, None)
@@ -95,12 +98,13 @@ class Runner:
             print(line, file=self._guardian.stdin, flush=True)
 
 
-def _start_guardian(grace_s: float) -> subprocess.Popen[str]:
+def _start_guardian(grace_s: float, holds: Sequence[int]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-IS", guardian.__file__, str(grace_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         text=True,
+        pass_fds=holds,
         start_new_session=True,
     )

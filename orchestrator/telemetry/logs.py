@@ -100,6 +100,17 @@ def _to_library(level: str, event: str, fields: dict[str, Any]) -> None:
         _library.log(number, "%s", line)
 
 
+def announce_ready(role: str) -> None:
+    """A process works from here on. Said at any log level: whoever started it waits for this line."""
+    log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET))
+    log.bind(logger="mandor").info("service.ready", role=role)
+
+
+def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """In place of `warnings.showwarning`: the warning on one line of the log."""
+    logger("py.warnings").warning(" ".join(str(message).split()), category=category.__name__)
+
+
 _listener: Callable[[str, str, dict[str, Any]], None] = _to_library
 
 

@@ -1,6 +1,5 @@
 """How processes of ours start: alone from the Procfile, or not at all, saying why."""
 
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -8,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.environment import ROOT, clean_environment
+from orchestrator.local import procfile
+from orchestrator.local.address import free_port
+from tests.support.environment import clean_environment
 from tests.support.installation import installation
 from tests.support.processes import Processes
 from tests.support.servers import Server
@@ -46,12 +47,10 @@ def refusal(env: Mapping[str, str], cwd: Path, *argv: str) -> str:
 
 
 def test_every_line_of_the_procfile_starts_alone(env: dict[str, str], tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}:{env['PATH']}"
-    with Processes({**env, "PATH": path}, tmp_path) as processes:
-        for line in (ROOT / "Procfile").read_text().splitlines():
-            name, _, command = line.partition(": ")
-            ready = r"beat: Starting" if name == "beat" else r"\bready\."
-            processes.start(name, *shlex.split(command), ready=ready)
+    port = {"MANDOR_FLOWER_PORT": str(free_port())}
+    with Processes({**env, **port}, tmp_path) as processes:
+        for command in procfile.commands({}):
+            processes.start(command.name, *command.argv, ready=command.ready)
 
 
 def test_without_the_soft_stop_a_worker_does_not_start(env: dict[str, str], tmp_path: Path) -> None:

@@ -95,8 +95,12 @@ def test_every_worker_of_the_procfile_stops_softly_and_alone() -> None:
     workers = {name: line for name, line in procfile().items() if " worker " in line}
     assert set(workers) == {"planner", "steps", "control", "supervise"}
     for line in workers.values():
-        assert line.startswith("env REMAP_SIGTERM=SIGQUIT celery -A orchestrator.app worker ")
+        # soft stop; and no revocation, which would stick to a step's id, is remembered for longer than an outage
+        assert line.startswith(
+            "env REMAP_SIGTERM=SIGQUIT CELERY_WORKER_REVOKE_EXPIRES=10 celery -q -A orchestrator.app worker "
+        )
         assert "--without-gossip --without-mingle" in line
     queues = {name: re.findall(r"-Q (\S+)", line) for name, line in workers.items()}
     assert queues == {"planner": ["plan"], "steps": ["steps"], "control": ["control"], "supervise": ["supervise"]}
-    assert procfile()["beat"] == "celery -A orchestrator.app beat"
+    assert procfile()["beat"] == "celery -q -A orchestrator.app beat"
+    assert procfile()["flower"] == "mandor flower"

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from orchestrator.cli import config, ledger, letters, runs
+from orchestrator.cli import config, flower, ledger, letters, runs, up
 from orchestrator.cli.command import Group, run
 from workers.cli import actions, plan
 
@@ -22,7 +22,16 @@ def mandor() -> None:
     """
 
 
-for command in (runs.group, plan.group, letters.group, actions.group, ledger.group, config.group):
+for command in (
+    runs.group,
+    plan.group,
+    letters.group,
+    actions.group,
+    ledger.group,
+    config.group,
+    up.command,
+    flower.command,
+):
     mandor.add_command(command)
 
 

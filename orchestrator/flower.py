@@ -1,0 +1,168 @@
+"""Flower as part of an installation: always behind a password, for reading only, with bounded memory.
+
+Stock Flower listens on every address, asks nobody who they are, can stop workers and revoke tasks, and remembers
+100,000 of them. What steps do is in the run's own state; Flower shows the messages that Celery moved for them, as far
+as the events about them arrived, and forgets everything when it ends.
+
+It runs inside this process, so neither its configuration file nor its FLOWER_* variables can open it again.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import os
+import secrets
+import signal
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from orchestrator.errors import ConfigError
+from orchestrator.settings import Settings
+from orchestrator.telemetry import logs
+
+USER: Final = "mandor"
+PASSWORD_FILE: Final = "flower.password"  # noqa: S105  # where it is, not what it is
+PASSWORD_BYTES: Final = 18
+SHORTEST: Final = 12
+# a task with ids as arguments takes about 4 KB in Flower's memory, its search index included
+MAX_TASKS: Final = 10_000
+MAX_WORKERS: Final = 200
+COLUMNS: Final = "name,state,kwargs,received,started,runtime,worker,uuid"
+FOREIGN: Final = "FLOWER_"
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """fresh: it was made just now, and nobody has seen it yet."""
+
+    text: str
+    path: Path
+    fresh: bool
+
+
+def password(home: Path) -> Password:
+    """The password of this home's Flower, made when there is none. ConfigError if others could read it."""
+    path = home.absolute() / PASSWORD_FILE
+    fresh = _make(path)
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise ConfigError("other users of this machine may read it", path=str(path), hint=f"chmod 600 {path}")
+    text = path.read_text(encoding="ascii", errors="replace").strip()
+    if len(text) < SHORTEST:
+        raise ConfigError(
+            f"the password of Flower has fewer than {SHORTEST} characters",
+            path=str(path),
+            hint="delete the file to get a new one",
+        )
+    return Password(text, path, fresh)
+
+
+def _make(path: Path) -> bool:
+    """Write a new password unless there is one. Two who start at once agree: a name is linked only once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(PASSWORD_BYTES) + "\n")
+        path.hardlink_to(draft)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
+
+
+def check(given: Settings) -> None:
+    """ConfigError if Flower would listen where other machines reach it, and nobody said that this is meant."""
+    if is_loopback(given.flower_address) or given.flower_public:
+        return
+    raise ConfigError(
+        f"other machines can reach {given.flower_address}, and Flower sends its password unencrypted",
+        path="MANDOR_FLOWER_ADDRESS",
+        hint="leave it at 127.0.0.1, or set MANDOR_FLOWER_PUBLIC=true if something in front of it encrypts",
+    )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches the address. A name other than localhost counts as reachable."""
+    if address == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(address).is_loopback
+    return False
+
+
+def url(given: Settings) -> str:
+    """Where to open it in a browser."""
+    host = f"[{given.flower_address}]" if ":" in given.flower_address else given.flower_address
+    return f"http://{host}:{given.flower_port}"
+
+
+def introduction(given: Settings, secret: Password) -> str:
+    """Where it is and how to get in. Only a fresh password is shown."""
+    shown = f"password {secret.text} (shown this once," if secret.fresh else "password as first shown ("
+    return f"Flower: {url(given)}  user {USER}, {shown} kept in {secret.path})".replace("( kept", "(kept")
+
+
+def serve(given: Settings, secret: Password) -> None:
+    """Run Flower until SIGTERM or Ctrl-C. ConfigError: it may not listen there, or somebody else does."""
+    check(given)
+    logs.configure(given)
+    for name in sorted(name for name in os.environ if name.startswith(FOREIGN)):
+        logs.logger("mandor").warning("setting.unknown", name=name, hint="Flower is set up by MANDOR_FLOWER_* here")
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    application = _application(given, secret)
+    _listen(application, given)
+    loop = application.io_loop
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.asyncio_loop.add_signal_handler(number, loop.stop)
+    logs.announce_ready("flower")
+    try:
+        application.start()
+    finally:
+        application.stop()
+
+
+def _application(given: Settings, secret: Password) -> Any:
+    from flower.app import Flower
+    from flower.options import options
+    from flower.urls import settings as pages
+    from flower.views.monitor import Metrics
+
+    from orchestrator.app import app
+
+    logging.getLogger("tornado.access").disabled = True
+    logging.getLogger("flower.inspector").setLevel(logging.ERROR)  # warns of each question while no worker is there
+    for name, value in chosen(given, secret).items():
+        setattr(options, name, value)
+    # its counters are open to everybody by default, and they name workers and tasks
+    Metrics.prepare = lambda page: page.get_current_user()
+    return Flower(capp=app, options=options, **pages)
+
+
+def chosen(given: Settings, secret: Password) -> dict[str, Any]:
+    """Flower's options in its own names."""
+    return {
+        "address": given.flower_address,
+        "port": given.flower_port,
+        "basic_auth": [f"{USER}:{secret.text}"],
+        "read_only": True,
+        "max_tasks": MAX_TASKS,
+        "max_workers": MAX_WORKERS,
+        "tasks_columns": COLUMNS,
+        "persistent": False,
+        "purge_offline_workers": 3600,
+    }
+
+
+def _listen(application: Any, given: Settings) -> None:
+    try:
+        application.start_http_server()
+    except OSError as wrong:
+        raise ConfigError(
+            f"cannot listen on {given.flower_address}:{given.flower_port}: {wrong.strerror or wrong}",
+            path="MANDOR_FLOWER_PORT",
+            hint="is another Flower there? name another port",
+        ) from wrong
