@@ -28,6 +28,7 @@ from schemas.ids import RunRef, group_id, plan_task_id, settle_task_id, step_tas
 App: TypeAlias = Celery  # for modules that pass it on, and know nothing else of Celery
 CHORD_KEYS: Final = (".s", ".j", ".t", ".d")
 DLQ_LENGTH: Final = 1000
+KILL_MARGIN_S: Final = 2.0  # a child normally ends itself, without a word from Celery; a frozen one cannot
 HIDDEN: Final = "<submission>"
 
 
@@ -117,8 +118,8 @@ def _signature(app: Celery, task: str, fields: Mapping[str, Any], **options: Any
 
 
 def time_limit_s(member: Dispatch) -> float:
-    """When Celery kills the child: after the attempt's own limit and the grace it has to stop by itself."""
-    return member.limit_ms / 1000 + settings().stop_grace_s
+    """When Celery kills the child: after the attempt's own limit, the grace it has to stop, and our own kill."""
+    return member.limit_ms / 1000 + settings().stop_grace_s + KILL_MARGIN_S
 
 
 def _send(app: Celery, producer: Any, signature: Any) -> None:

@@ -20,7 +20,7 @@ def settle(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int)
     """See whether this generation of a run has ended, and if so bring its end everywhere."""
     reply = store.runs.settle(ref, generation)
     if isinstance(reply, Settled):
-        bind(run_id=ref.run_id, state_version=reply.version)
+        _identify(store, ref)
         _finish(app, store, ledger, ref, reply)
     if isinstance(reply, Compensating):
         dispatch.publish(app, reply.publish)
@@ -31,6 +31,19 @@ def settle_due(app: App, store: Store, ledger: Ledger, ref: RunRef) -> Settling:
     """The same for whatever generation the run is in."""
     state = store.views.run(ref)
     return settle(app, store, ledger, ref, state.generation if state else 1)
+
+
+def _identify(store: Store, ref: RunRef) -> None:
+    """The last line of a run's life carries what the others carry."""
+    state = store.views.run(ref)
+    if state is not None:
+        bind(
+            request_id=state.request_id,
+            session_id=state.session_id,
+            run_id=ref.run_id,
+            policy_hash=state.policy_hash,
+            state_version=state.version,
+        )
 
 
 def _finish(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:

@@ -52,7 +52,7 @@ def test_a_message_carries_ids_and_little_else(app: Celery, ref: RunRef, redis_s
     assert first["headers"]["id"] == f"{ref.run_id}.step.a"
     assert (first["headers"]["group"], first["headers"]["group_index"]) == (f"{ref.run_id}.g1", 0)
     assert second["headers"]["group_index"] == 1
-    assert first["headers"]["timelimit"] == [15.0, None]
+    assert first["headers"]["timelimit"] == [17.0, None]
     assert first["headers"]["ignore_result"] is True
     args, kwargs, embed = json.loads(base64.b64decode(first["body"]))
     assert (args, kwargs) == ([], {"run_id": ref.run_id, "session": "-", "generation": 1, "step_id": "a"})
