@@ -14,6 +14,7 @@ from redis import ConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     BusyLoadingError,
+    InvalidResponse,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -28,9 +29,9 @@ NoScript = NoScriptError
 # the server answered that it will not do it: tried again by nobody
 Refused = ResponseError
 # the server is away, starting, full or demoted: the call may be tried again
-LOST = (ConnectionLost, TimedOut, BusyLoadingError, ReadOnlyError, OutOfMemoryError, OSError)
+LOST = (ConnectionLost, TimedOut, InvalidResponse, BusyLoadingError, ReadOnlyError, OutOfMemoryError, OSError)
 # a new connection may find a better server: another one behind the same name, after a failover
-BROKEN = (ConnectionLost, TimedOut, ReadOnlyError, OSError)
+BROKEN = (ConnectionLost, TimedOut, InvalidResponse, ReadOnlyError, OSError)
 
 
 class Link:

@@ -1,6 +1,8 @@
 """The store on a real server: fences, identity, lifetimes, limits and what a step costs."""
 
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 import pytest
 
@@ -120,6 +122,15 @@ def test_a_server_that_is_not_there_is_named(namespace: str) -> None:
     scripts = Scripts(Links("redis://127.0.0.1:1/0", 0.5), Keys(namespace, 1), "e", {})
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1 did not answer"):
         Store(scripts).now_ms()
+
+
+def test_a_server_that_is_no_redis_is_named(namespace: str) -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        scripts = Scripts(Links(f"redis://127.0.0.1:{server.server_port}/0", 2.0), Keys(namespace, 1), "e", {})
+        with pytest.raises(StoreUnavailable, match="did not answer"):
+            Store(scripts).now_ms()
+        server.shutdown()
 
 
 # ---- runs do not meet
