@@ -14,8 +14,9 @@ from tests.support.servers import KINDS, Server, immortal_keys, keys_of, running
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Our two options; ./dev test and .ci/run pass them through."""
+    """Our own options; ./dev test and .ci/run pass them through."""
     parser.addoption("--full", action="store_true", help="run what takes long too; a skipped test is a failure")
+    parser.addoption("--real-model", action="store_true", help="also run what asks a real small model; takes minutes")
     parser.addoption("--server", choices=KINDS, default=KINDS[0], help="kind of server that the tests start")
 
 
@@ -26,13 +27,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --full, long tests are left out."""
-    if config.getoption("--full"):
-        return
-    long = [item for item in items if item.get_closest_marker("full")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    """What takes long is left out, unless it is asked for."""
+    unwanted = [marker for marker in ("full", "real_model") if not config.getoption(f"--{marker.replace('_', '-')}")]
+    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in unwanted)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(wrapper=True)
