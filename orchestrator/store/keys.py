@@ -11,6 +11,7 @@ All keys of a run lie in the hash slot of its shard: `{namespace:shard}:…`, sh
 | …:ready                          | list   | steps that wait for room                         |
 | …:results, …:errors              | hash   | step id -> JSON text                             |
 | …:events                         | stream | one entry a transition                           |
+| …:sent                           | hash   | call -> steps it sent, for its repeat            |
 | lock:run:<run_id>:step:<step_id> | string | fence, worker, claim: for the operator's eye     |
 | due:<duty>                       | zset   | what must be looked at, and when                 |
 | pass, claimed                    | hash   | last passes; newest claimed message a queue      |
@@ -27,7 +28,7 @@ from zlib import crc32
 from orchestrator.store.replies import DUTIES
 from schemas.ids import RunRef
 
-RUN_PARTS = ("plan", "steps", "needs", "dependants", "ready", "results", "errors", "events")
+RUN_PARTS = ("plan", "steps", "needs", "dependants", "ready", "results", "errors", "events", "sent")
 SHARD_PARTS = ("epoch", "server", "pass", "claimed")
 # what may live for ever: patterns of the part behind `{namespace:shard}:`
 PERMANENT = (*SHARD_PARTS, *(f"due:{duty}" for duty in DUTIES))

@@ -8,9 +8,7 @@
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
 if run.admitted_by == A.claim_id then
-  local ids = {}
-  for id in each(run.admitted_sent) do ids[#ids + 1] = id end
-  return { 'admitted', num('version'), to_publish(ids), num('total'), num('generation') }
+  return { 'admitted', num('version'), to_publish(kept_sent('admit')), num('total'), num('generation') }
 end
 if not planning_holder(A.fence, A.claim_id) then return { 'fenced', num('plan_holder') } end
 
@@ -75,7 +73,7 @@ end
 flush(K.dependants, flat)
 local sent = fill_slots()
 put('admitted_by', A.claim_id)
-put('admitted_sent', table.concat(sent, ','))
+keep_sent('admit', sent)
 publish_event('plan.admitted', { 'plan_hash', A.plan_hash, 'fence', A.fence })
 save_steps()
 keep(K.steps)

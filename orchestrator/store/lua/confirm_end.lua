@@ -11,7 +11,7 @@ if not load_run() then
 end
 if not TERMINAL[run.status] then return { 'waiting', run.status } end
 for _, duty in ipairs({ 'settles', 'deadlines', 'dispatches', 'retries', 'leases' }) do not_due(duty) end
-for _, name in ipairs({ 'state', 'plan', 'steps', 'needs', 'dependants', 'ready', 'results', 'errors', 'events' }) do
+for _, name in ipairs({ 'state', 'plan', 'steps', 'needs', 'dependants', 'ready', 'results', 'errors', 'events', 'sent' }) do
   redis.call('PEXPIRE', K[name], A.ttl_ms)
 end
 return { 'confirmed' }

@@ -17,9 +17,7 @@ local function resumed(ids)
 end
 
 if run.resumed_by_call == A.call_id then
-  local ids = {}
-  for id in each(run.resumed_sent) do ids[#ids + 1] = id end
-  return resumed(ids)
+  return resumed(kept_sent('resume'))
 end
 if num('paused_at') == 0 then return { 'too_late', run.status } end
 put('paused_at', 0)
@@ -27,7 +25,7 @@ put('paused_by', '')
 local sent = fill_slots()
 if run.status == 'accepted' and num('plan_not_before') <= NOW then dispatch_plan(NOW) end
 put('resumed_by_call', A.call_id)
-put('resumed_sent', table.concat(sent, ','))
+keep_sent('resume', sent)
 publish_event('run.resumed', { 'by', A.by })
 save_steps()
 save_run()

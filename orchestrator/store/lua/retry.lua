@@ -18,9 +18,7 @@ local function retried(ids)
 end
 
 if run.retried_by_call == A.call_id then
-  local ids = {}
-  for id in each(run.retried_sent) do ids[#ids + 1] = id end
-  return retried(ids)
+  return retried(kept_sent('retry'))
 end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
 if run.status ~= 'failed' and run.status ~= 'cancelled' and run.status ~= 'dead_lettered' then
@@ -75,9 +73,9 @@ end
 local sent = fill_slots()
 put('retried_total', open)
 put('retried_by_call', A.call_id)
-put('retried_sent', table.concat(sent, ','))
+keep_sent('retry', sent)
 publish_event('run.retried', { 'by', A.by, 'generation', run.generation })
 save_steps()
-for _, name in ipairs({ 'plan', 'steps', 'needs', 'dependants', 'ready', 'results', 'errors', 'events' }) do keep(K[name]) end
+for _, name in ipairs({ 'plan', 'steps', 'needs', 'dependants', 'ready', 'results', 'errors', 'events', 'sent' }) do keep(K[name]) end
 save_run()
 return retried(sent)

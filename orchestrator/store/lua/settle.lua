@@ -18,9 +18,7 @@ local function answer_settled()
 end
 
 local function undo_sent()
-  local ids = {}
-  for id in each(run.undo_sent) do ids[#ids + 1] = id end
-  return { 'compensating', num('version'), 0, to_publish(ids), 0, num('generation') }
+  return { 'compensating', num('version'), 0, to_publish(kept_sent('settle')), 0, num('generation') }
 end
 
 if TERMINAL[run.status] then return answer_settled() end
@@ -31,7 +29,7 @@ if not settled() then
 end
 if run.status == 'failing' and run.on_failure == 'compensate' and any_owed() then
   begin_undoing()
-  put('undo_sent', table.concat(fill_slots(), ','))
+  keep_sent('settle', fill_slots())
   put('undoing_by', A.call_id)
   not_due('settles')
   not_due('deadlines')

@@ -105,6 +105,18 @@ local function to_publish(ids)
   return out
 end
 
+-- Which steps a call on the whole run sent, for its repeat. Kept apart from the run's hash, which every call loads.
+local function keep_sent(call, ids)
+  redis.call('HSET', K.sent, call, table.concat(ids, ','))
+  keep(K.sent)
+end
+
+local function kept_sent(call)
+  local ids = {}
+  for id in each(redis.call('HGET', K.sent, call) or '') do ids[#ids + 1] = id end
+  return ids
+end
+
 -- true when nothing of the run moves any more without `settle`
 local function settled()
   if run.status == 'running' then return num('n_completed') == num('total') end
