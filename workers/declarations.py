@@ -3,7 +3,8 @@
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import UnionType
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
@@ -30,6 +31,27 @@ class BadDeclaration(ConfigError):
     """An action or planner that could not work as declared. `path` is the place in the user's code."""
 
     kind = "bad_declaration"
+
+
+_collections: list[list[BadDeclaration]] = []
+
+
+@contextmanager
+def collecting() -> Iterator[list[BadDeclaration]]:
+    """Inside, a bad declaration is noted and passed over, so that one look finds them all."""
+    found: list[BadDeclaration] = []
+    _collections.append(found)
+    try:
+        yield found
+    finally:
+        _collections.remove(found)
+
+
+def refuse(bad: BadDeclaration) -> None:
+    """Raise it, unless somebody collects."""
+    if not _collections:
+        raise bad
+    _collections[-1].append(bad)
 
 
 def checked_function(function: Callable[..., Any], what: str) -> str:

@@ -11,7 +11,7 @@ A declaration that could not work is refused there and then with BadDeclaration,
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -29,6 +29,7 @@ from workers.declarations import (
     origin_of,
     params_model_of,
     planner_input_of,
+    refuse,
     result_model_of,
     summary_of,
 )
@@ -92,6 +93,16 @@ class Planner:
         return self.function(*arguments)
 
 
+class PassedOver:
+    """What is left of a bad action while faults are collected: enough for the rest of its module to be imported."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
 class Registry:
     """The actions and planners of one process. There is one, `registry`; tests make their own."""
 
@@ -127,19 +138,12 @@ class Registry:
         }
 
         def declare(function: Callable[[Params, "Context"], Result]) -> Action[Params, Result]:
-            where = checked_function(function, f"the action {name!r}")
-            spec = ActionSpec(
-                name=checked_name(name, where),
-                effect=checked_effect(effect, where),
-                params_model=params_model_of(function, where),
-                result_model=result_model_of(function, where),
-                **checked_limits(limits, where),
-                queue=checked_queue(queue, where),
-                exclusive=exclusive,
-                summary=summary_of(function),
-                origin=origin_of(function),
-            )
-            return self._add_action(Action(spec, function))
+            try:
+                spec = _action_spec(function, name, effect, limits, queue, exclusive)
+                return self._add_action(Action(spec, function))
+            except BadDeclaration as bad:
+                refuse(bad)
+            return cast("Action[Params, Result]", PassedOver(function))
 
         return declare
 
@@ -151,16 +155,10 @@ class Registry:
         """
 
         def declare(function: PlannerFunction) -> PlannerFunction:
-            where = checked_function(function, f"the planner {name!r}")
-            declared = Planner(
-                name=checked_name(name, where),
-                function=function,
-                input_model=planner_input_of(function, where),
-                summary=summary_of(function),
-                origin=origin_of(function),
-                repairs=repairs,
-            )
-            _put(self._planners, declared, "planner")
+            try:
+                _put(self._planners, _planner_of(function, name, repairs), "planner")
+            except BadDeclaration as bad:
+                refuse(bad)
             return function
 
         return declare
@@ -173,6 +171,14 @@ class Registry:
         """A frozen picture of what is registered now."""
         return Catalogue({name: one.spec for name, one in self._actions.items()}, frozenset(self._planners))
 
+    def actions(self) -> list[Action[Any, Any]]:
+        """The registered actions, by name."""
+        return [self._actions[name] for name in sorted(self._actions)]
+
+    def planners(self) -> list[Planner]:
+        """The registered planners, by name."""
+        return [self._planners[name] for name in sorted(self._planners)]
+
     def find_action(self, name: str) -> Action[Any, Any]:
         """The action of that name, or NotFound."""
         return _find(self._actions, name, "action")
@@ -180,6 +186,40 @@ class Registry:
     def find_planner(self, name: str) -> Planner:
         """The planner of that name, or NotFound."""
         return _find(self._planners, name, "planner")
+
+
+def _action_spec(
+    function: Callable[..., Any],
+    name: str,
+    effect: str,
+    limits: Mapping[str, Any],
+    queue: str | None,
+    exclusive: Exclusive | None,
+) -> ActionSpec:
+    where = checked_function(function, f"the action {name!r}")
+    return ActionSpec(
+        name=checked_name(name, where),
+        effect=checked_effect(effect, where),
+        params_model=params_model_of(function, where),
+        result_model=result_model_of(function, where),
+        **checked_limits(limits, where),
+        queue=checked_queue(queue, where),
+        exclusive=exclusive,
+        summary=summary_of(function),
+        origin=origin_of(function),
+    )
+
+
+def _planner_of(function: Callable[..., Any], name: str, repairs: bool) -> Planner:
+    where = checked_function(function, f"the planner {name!r}")
+    return Planner(
+        name=checked_name(name, where),
+        function=function,
+        input_model=planner_input_of(function, where),
+        summary=summary_of(function),
+        origin=origin_of(function),
+        repairs=repairs,
+    )
 
 
 Declared = TypeVar("Declared", Action[Any, Any], Planner)
