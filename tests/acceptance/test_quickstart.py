@@ -42,7 +42,9 @@ def up(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def sh(command: str, env: dict[str, str]) -> str:
-    done = subprocess.run(["sh", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
