@@ -22,13 +22,14 @@ class MandorError(Exception):
     """Base of the tree.
 
     kind: one stable word for programs; message: what is wrong; path: the field or setting it is about;
-    hint: what to do next.
+    hint: what to do next. All three are in `args`, from which Celery's JSON results and pickle make the error again: a
+    subclass whose constructor takes something else says there what it takes.
     """
 
     kind = "error"
 
-    def __init__(self, message: str, *, path: str | None = None, hint: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, path: str | None = None, hint: str | None = None) -> None:
+        super().__init__(*((message,) if path is None and hint is None else (message, path, hint)))
         self.message = message
         self.path = path
         self.hint = hint

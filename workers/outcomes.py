@@ -14,6 +14,9 @@
 Any other exception means: again, as policy allows.
 """
 
+from functools import partial
+from typing import Any
+
 from orchestrator.errors import MandorError
 from schemas.policy import LONGEST_S
 
@@ -48,6 +51,10 @@ class ProviderError(MandorError):
     def __init__(self, message: str, *, hint: str | None = None, retry_after_s: float = 0.0) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A failed task hands its error from process to process."""
+        return partial(type(self), hint=self.hint, retry_after_s=self.retry_after_s), (self.message,)
 
 
 class AlreadyApplied(Exception):

@@ -47,6 +47,7 @@ class PathRefused(PermanentError, NoEffect):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, path="params.path", hint="name a plain relative path inside the run's workspace")
+        self.args = (message,)
 
 
 class WorkspaceFault(MandorError):

@@ -182,7 +182,9 @@ def test_the_same_request_is_one_run_and_another_content_a_conflict(system: Syst
     again = submitted(system, plan, "--request-id", "nightly")
     assert (again["run_id"], again["created"]) == (first["run_id"], False)
     other = submitted(system, echo_plan(), "--request-id", "nightly", code=1)
-    assert other["error"]["kind"] == "conflict"
+    assert (other["error"]["kind"], other["error"]["path"]) == ("conflict", "request_id")
+    assert "another request_id" in other["error"]["hint"]
+    assert first["run_id"] in other["error"]["message"]
 
 
 def test_a_submission_that_does_not_fit_is_refused_before_it_is_sent(system: System) -> None:
