@@ -9,10 +9,13 @@
 With --json an error is `{"error": {"kind", "message", "path", "hint"}}` on standard output and nothing else is.
 """
 
+import difflib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 
 import click
@@ -46,15 +49,96 @@ class Command(click.Command):
         self.params.append(_json_option())
 
 
-class Group(click.Group):
-    """A group whose commands take --json; it may also stand before the command."""
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A command whose module is imported when it is called. summary: its line in the help of its group."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    module: str
+    name: str
+    summary: str
+
+    def command(self) -> click.Command:
+        """The command itself."""
+        found = getattr(import_module(self.module), self.name)
+        assert isinstance(found, click.Command)
+        return found
+
+
+class Group(click.Group):
+    """A group whose commands take --json; it may also stand before the command.
+
+    later: commands by name, in the order in which help shows them. One that nobody calls is not imported, because a
+    person waits for each of its libraries.
+    """
+
+    def __init__(self, *args: Any, later: Mapping[str, Later] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(_json_option())
+        self.later = dict(later or {})
 
     command_class = Command
     group_class = type
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Those that come later first, in their own order."""
+        return [*self.later, *(name for name in super().list_commands(ctx) if name not in self.later)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, imported if need be."""
+        if cmd_name in self.later and cmd_name not in self.commands:
+            self.add_command(self.later[cmd_name].command(), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Help imports nothing."""
+        if not self.later:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._summary(ctx, name)) for name in self.list_commands(ctx)])
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        if name in self.later:
+            return self.later[name].summary
+        found = self.get_command(ctx, name)
+        return found.get_short_help_str() if found else ""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names. A usage error guesses what was meant."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            raise Unknown(f"no command is called {name!r}", meant(ctx, self, name), ctx)
+        return super().resolve_command(ctx, args)
+
+
+class Unknown(click.UsageError):
+    """Nothing bears this name. guess: what does, and may have been meant."""
+
+    def __init__(self, message: str, guess: str | None, ctx: click.Context) -> None:
+        super().__init__(message, ctx)
+        self.guess = guess
+
+
+def meant(ctx: click.Context, group: Group, name: str) -> str | None:
+    """The whole command that this name may stand for: one beside it that looks alike, or one elsewhere."""
+    close = difflib.get_close_matches(name, group.list_commands(ctx), n=1)
+    if close:
+        return f"{ctx.command_path} {close[0]}"
+    root = ctx.find_root()
+    elsewhere = [path for path in _paths(root, root.command) if path[-1] == name]
+    return " ".join([root.command_path, *elsewhere[0]]) if elsewhere else None
+
+
+def _paths(ctx: click.Context, found: click.Command, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command below this one, by the words that call it."""
+    if isinstance(found, click.Group):
+        for name in found.list_commands(ctx):
+            yield (*before, name)
+            child = found.get_command(ctx, name)
+            if child is not None:
+                yield from _paths(ctx, child, (*before, name))
 
 
 def _json_option() -> click.Option:
@@ -116,8 +200,25 @@ def _tell(error: MandorError, kind: str, code: int, arguments: Sequence[str]) ->
 
 def _from_click(wrong: click.ClickException) -> MandorError:
     context = getattr(wrong, "ctx", None)
-    hint = f"try: {context.command_path} --help" if context else None
-    return MandorError(wrong.format_message(), path=_name_of(getattr(wrong, "param", None)), hint=hint)
+    guess = _guess(wrong)
+    helpful = f"try: `{context.command_path} --help`" if context else None
+    hint = f"did you mean `{guess}`? {helpful or ''}".rstrip() if guess else helpful
+    return MandorError(_message(wrong), path=_name_of(getattr(wrong, "param", None)), hint=hint)
+
+
+def _guess(wrong: click.ClickException) -> str | None:
+    """What the caller may have meant, as it is written on the command line."""
+    if isinstance(wrong, Unknown):
+        return wrong.guess
+    possible = wrong.possibilities if isinstance(wrong, click.NoSuchOption) else None
+    return possible[0] if possible else None
+
+
+def _message(wrong: click.ClickException) -> str:
+    """Click's own words, but for its guess, which is in the hint."""
+    return (
+        f"no option is called {wrong.option_name}" if isinstance(wrong, click.NoSuchOption) else wrong.format_message()
+    )
 
 
 def _name_of(parameter: click.Parameter | None) -> str | None:
@@ -129,7 +230,7 @@ def _name_of(parameter: click.Parameter | None) -> str | None:
 
 def _show_help(wrong: click.exceptions.NoArgsIsHelpError, arguments: Sequence[str]) -> int:
     if wants_json(arguments):
-        return _tell(MandorError("a command is missing", hint="try: mandor --help"), "usage", USAGE, arguments)
+        return _tell(MandorError("a command is missing", hint="try: `mandor --help`"), "usage", USAGE, arguments)
     click.echo(wrong.ctx.get_help())
     return USAGE
 

@@ -20,12 +20,12 @@ EFFECTIVE = {"broker_url": "broker", "result_url": "results", "ledger_url": "led
 @click.group("config", cls=Group, invoke_without_command=True)
 @click.pass_context
 def group(context: click.Context) -> None:
-    """Show the settings in force.
+    """Show and check the settings in force.
 
     \b
     Examples:
       mandor config
-      mandor config --json | jq '.settings[] | select(.source == "environment")'
+      mandor config check
     """
     if context.invoked_subcommand is None:
         context.invoke(show)
@@ -33,7 +33,13 @@ def group(context: click.Context) -> None:
 
 @group.command("show")
 def show() -> None:
-    """Show every setting, its value, and where the value comes from. Secrets are hidden."""
+    """Show every setting, its value, and where the value comes from. Secrets are hidden.
+
+    \b
+    Examples:
+      mandor config show
+      mandor config show --json | jq '.settings[] | select(.source == "environment")'
+    """
     values, problem = _read()
     rows = [_row(field, values) for field in Settings.model_fields]
     unknown = [{"name": name, "hint": guess(name).removeprefix("; ") or None} for name in configuration.unknown_names()]

@@ -11,7 +11,7 @@ from orchestrator.cli.services import services
 
 @click.command("flower", cls=Command)
 def command() -> None:
-    """Run Flower: the workers and what they do with the messages, in a browser.
+    """Run Flower: the workers and what they do, in a browser.
 
     It asks for a user and a password, shows everything and changes nothing, and listens on this machine alone unless
     MANDOR_FLOWER_* say otherwise. The password is made at the first start, printed once and kept in the home folder.

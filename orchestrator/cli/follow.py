@@ -6,10 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.text import Text
-
 from orchestrator.cli import output
 from orchestrator.errors import MandorError
 from schemas.states import RUN_TERMINAL
@@ -64,6 +60,10 @@ def _progress() -> Iterator[Callable[["RunState | None"], None]]:
     if not sys.stderr.isatty() or output.as_json():
         yield lambda _: None
         return
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
     spinner = Spinner("dots", text=Text("accepted"))
     with Live(spinner, console=output.console(stderr=True), transient=True, refresh_per_second=10):
 

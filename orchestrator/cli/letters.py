@@ -25,7 +25,7 @@ def group() -> None:
 def list_letters(kind: str | None, limit: int, before: str | None) -> None:
     """List dead letters, newest first.
 
-    \\b
+    \b
     Examples:
       mandor dlq list
       mandor dlq list --kind plan --json | jq -r '.dead_letters[].id'
@@ -66,7 +66,7 @@ def _print_page(page: list[DeadLetter], following: str | None) -> None:
 def show(letter_id: str) -> None:
     """Show a dead letter with all it holds: the raw answers and their errors, or the step's attempts.
 
-    \\b
+    \b
     Examples:
       mandor dlq show ID
       mandor dlq show ID --json | jq -r '.attempts[0].raw'

@@ -1,17 +1,20 @@
 """What commands print. Nothing here trusts a value: what came from a plan or a user is escaped before it is shown."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from orchestrator.telemetry.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 JSON_KEY: Final = "mandor.json"
 GOOD: Final = frozenset({"succeeded", "completed", "compensated", "accept", "accept_after_extraction"})
@@ -35,9 +38,16 @@ def prepare_streams() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def console(*, stderr: bool = False) -> Console:
+def has_colours(stream: IO[str]) -> bool:
+    """Whether who reads this stream is a terminal that wants colours."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def console(*, stderr: bool = False, soft_wrap: bool = True) -> "Console":
     """A console that interprets nothing; it has colours only on a terminal that wants them."""
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=soft_wrap)
 
 
 def print_json(value: Any, *, one_line: bool = False) -> None:
@@ -51,20 +61,31 @@ def note(text: str) -> None:
     click.echo(printable(text), err=True)
 
 
-def status_text(status: str) -> Text:
-    """The status in the colour of its news."""
+def colour_of(status: str) -> str:
+    """The colour of a status's news; empty: none."""
     colours = ((GOOD, "green"), (BAD, "red"), (MOVING, "yellow"))
-    style = next((colour for words, colour in colours if status in words), "")
-    return Text(printable(status), style=style)
+    return next((colour for words, colour in colours if status in words), "")
+
+
+def status_text(status: str) -> "Text":
+    """The status in the colour of its news."""
+    from rich.text import Text
+
+    return Text(printable(status), style=colour_of(status))
 
 
 def print_fields(fields: Mapping[str, Cell]) -> None:
     """`name  value` lines; what is unknown is left out."""
-    known = {name: value for name, value in fields.items() if value is not None}
+    known = {name: printable(str(value)) for name, value in fields.items() if value is not None}
     width = max((len(name) for name in known), default=0)
+    paint = click.style if has_colours(sys.stdout) else _unpainted
     for name, value in known.items():
-        shown = status_text(str(value)) if name == "status" else Text(printable(str(value)))
-        console().print(Text.assemble((f"{name:<{width}}  ", "dim"), shown))
+        colour = colour_of(value) if name == "status" else ""
+        click.echo(paint(f"{name:<{width}}  ", dim=True) + (paint(value, fg=colour) if colour else value))
+
+
+def _unpainted(text: str, **_: Any) -> str:
+    return text
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
@@ -78,7 +99,9 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
         click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _rich_table(headers: Sequence[str], cells: list[list[str]]) -> Table:
+def _rich_table(headers: Sequence[str], cells: list[list[str]]) -> "Table":
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for header in headers:
         table.add_column(header, overflow="fold", no_wrap=header in {"id", "run", "status"})

@@ -4,35 +4,43 @@ import sys
 
 import click
 
-from orchestrator.cli import config, flower, ledger, letters, runs, up
-from orchestrator.cli.command import Group, run
-from workers.cli import actions, plan
+from orchestrator.cli.command import Group, Later, run
+
+COMMANDS = {
+    "up": Later("orchestrator.cli.up", "command", "Run everything in this terminal."),
+    "run": Later("orchestrator.cli.runs", "group", "Submit a run, follow it, read its results."),
+    "plan": Later("workers.cli.plan", "group", "Work with plans, without running them."),
+    "actions": Later("workers.cli.actions", "group", "See the registered actions and planners."),
+    "dlq": Later("orchestrator.cli.letters", "group", "Read dead letters: what was given up on."),
+    "config": Later("orchestrator.cli.config", "group", "Show and check the settings in force."),
+    "ledger": Later("orchestrator.cli.ledger", "group", "Set up the ledger; hold the state store against it."),
+    "flower": Later("orchestrator.cli.flower", "command", "Run Flower: the workers and what they do, in a browser."),
+}
 
 
-@click.group("mandor", cls=Group)
+@click.group("mandor", cls=Group, later=COMMANDS)
 @click.version_option(package_name="mandor", message="%(prog)s %(version)s")
 def mandor() -> None:
     """Hand out planned work, watch the workers, answer for the result.
 
-    Settings come from MANDOR_* variables; `mandor config` shows them. Every command takes --json.
+    \b
+    Start here:
+      mandor up                                       everything in one terminal
+      mandor actions list                             what a plan may name
+      mandor run submit --plan plan.json --wait       a run, followed to its end
+      mandor run list                                 which runs there are
+
+    Settings come from MANDOR_* variables; `mandor config` shows them. Every command takes --json, and has examples in
+    its --help.
 
     \b
     Exit codes: 0 done; 1 the answer is no (refused, failed, not found); 2 called
     wrongly; 3 a service is unreachable; 130 interrupted.
+
+    \b
+    Completion with TAB, for this shell (zsh, fish likewise):
+      eval "$(_MANDOR_COMPLETE=bash_source mandor)"
     """
-
-
-for command in (
-    runs.group,
-    plan.group,
-    letters.group,
-    actions.group,
-    ledger.group,
-    config.group,
-    up.command,
-    flower.command,
-):
-    mandor.add_command(command)
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -7,6 +9,8 @@ import pytest
 from orchestrator import errors
 from orchestrator.cli import output
 from orchestrator.cli.command import Group, exit_code, run
+from tests.support.environment import ROOT
+from workers.cli import COMMANDS, mandor
 
 
 class Clash(errors.MandorError):
@@ -136,15 +140,16 @@ def test_json_is_pure_ascii_on_one_line(capsys: pytest.CaptureFixture[str]) -> N
 
 def commands(found: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     if isinstance(found, click.Group):
-        for name, command in found.commands.items():
+        context = click.Context(found)
+        for name in found.list_commands(context):
+            command = found.get_command(context, name)
+            assert command is not None
             yield from commands(command, (*path, name))
     else:
         yield path, found
 
 
-def test_every_command_has_help_and_takes_json(capsys: pytest.CaptureFixture[str]) -> None:
-    from workers.cli import mandor
-
+def test_every_command_has_help_with_examples_and_takes_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = dict(commands(mandor))
     assert {("run", "submit"), ("run", "show"), ("plan", "validate"), ("dlq", "list"), ("ledger", "upgrade")} <= set(
         found
@@ -154,4 +159,66 @@ def test_every_command_has_help_and_takes_json(capsys: pytest.CaptureFixture[str
         text = capsys.readouterr().out
         assert "--json" in text, path
         assert command.help, path
-        assert "Example" in text or path == ("config", "show"), path
+        assert "Example" in text, path
+        assert f"mandor {' '.join(path)}" in text.partition("Example")[2], path
+
+
+def test_help_says_of_a_command_what_the_command_says_of_itself() -> None:
+    for name, later in COMMANDS.items():
+        said = later.command().help or ""
+        assert said.startswith(later.summary.removesuffix(".")), name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "guess"),
+    [
+        (["rnu"], "`mandor run`"),
+        (["run", "sho"], "`mandor run show`"),
+        (["submit", "--plan", "x"], "`mandor run submit`"),
+        (["actions", "events"], "`mandor run events`"),
+        (["dlq", "list", "--limt", "3"], "`--limit`"),
+        (["dlq", "--jsn"], "`--json`"),
+    ],
+)
+def test_what_nobody_knows_is_met_with_a_guess(
+    arguments: list[str], guess: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(mandor, arguments) == 2
+    assert f"did you mean {guess}?" in capsys.readouterr().err
+
+
+def test_without_a_guess_help_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(mandor, ["xyzzy"]) == 2
+    assert capsys.readouterr().err == "error: no command is called 'xyzzy'\n  try: `mandor --help`\n"
+
+
+def test_without_a_command_help_tells_where_to_start(capsys: pytest.CaptureFixture[str]) -> None:
+    run(mandor, [])
+    text = capsys.readouterr().out
+    assert "Start here:" in text
+    assert "mandor up" in text
+
+
+HEAVY = {"alembic", "celery", "kombu", "pydantic", "redis", "rich", "sqlalchemy"}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
+def test_what_needs_no_library_imports_none(arguments: list[str]) -> None:
+    program = f"""
+import sys
+from orchestrator.cli.command import run
+from workers.cli import mandor
+assert run(mandor, {arguments}) == 0
+print({HEAVY} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_reading_a_plan_s_help_opens_no_service() -> None:
+    """Completion and help wait for the modules of one command only."""
+    program = (
+        "import sys, workers.cli; workers.cli.COMMANDS['run'].command(); print({'celery', 'rich'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
