@@ -49,7 +49,7 @@ def test_a_step_that_sleeps_for_ever_is_killed_tried_again_and_ends_its_run(syst
     first, second = system.effects(run_id=run_id, what="began")
     assert first["pid"] != second["pid"]
     assert LIMIT_S < second["at"] - first["at"] < LIMIT_S + GRACE_S + LEASE_S + 10
-    assert system.installed.ledger.run(run_id).status == "failed"  # type: ignore[union-attr]
+    eventually(lambda: system.installed.ledger.run(run_id).status == "failed")  # type: ignore[union-attr]
     assert_quiet(system)
 
 
