@@ -2,15 +2,20 @@
 
 import json
 import re
-from typing import Any
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.admission import MAX_ISSUES, PayloadDrift, readmit
 from schemas.canonical import canonical_text
 from schemas.policy import Policy
 from tests.support.plans import ENTITY, HASH, PLAN_ID, admit, built_in
+from workers.actions.commands import RunCommand
+from workers.actions.files import CreateFile
+from workers.actions.records import MutateRecord
 
 ACTING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
@@ -72,6 +77,61 @@ def test_an_admitted_plan_is_a_fixed_point(plan: Any) -> None:
     assert again.plan_text == once.plan_text == stored.plan_text
     assert again.plan_hash == once.plan_hash == stored.plan_hash
     assert [step.token for step in again.steps] == [step.token for step in once.steps]
+
+
+class PlainStep(BaseModel):
+    """What anybody would write: the plan as plain pydantic models, strict, without other keys."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    id: str | None = None
+    needs: list[str] | None = None
+
+
+class PlainFile(PlainStep):
+    action: Literal["create_file"]
+    params: CreateFile
+
+
+class PlainCommand(PlainStep):
+    action: Literal["run_command"]
+    params: RunCommand
+
+
+class PlainRecord(PlainStep):
+    action: Literal["mutate_record"]
+    params: MutateRecord
+
+
+class PlainPlan(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    plan_id: UUID
+    context_hash: str
+    steps: list[Annotated[PlainFile | PlainCommand | PlainRecord, Field(discriminator="action")]]
+
+
+def answer_of(data: st.DataObject) -> str:
+    """A good plan, or one with a value replaced by another."""
+    plan = data.draw(plans())
+    if data.draw(st.booleans()):
+        step = data.draw(st.sampled_from(plan["steps"]))
+        place = data.draw(st.sampled_from([plan, step, step["params"]]))
+        place[data.draw(st.sampled_from([*place, "x"]))] = data.draw(values)
+    return json.dumps(plan)
+
+
+@slow
+@given(st.data())
+def test_what_the_door_lets_in_plain_strict_pydantic_does_too(data: st.DataObject) -> None:
+    """The door is never laxer than the models alone; the other way round it is stricter by design."""
+    raw = answer_of(data)
+    try:
+        admission = admit(raw)
+    except PayloadDrift:
+        return
+    PlainPlan.model_validate_json(raw)
+    PlainPlan.model_validate_json(admission.plan_text)
 
 
 @slow
