@@ -3,19 +3,35 @@
 import base64
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
 from orchestrator import dispatch
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
+from orchestrator.store import Store
+from orchestrator.store.views import StepState
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit
 from schemas.canonical import sha256_hex
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.ids import RunRef
+from schemas.policy import OnDoubt
+from schemas.states import EffectClass, Fact, RunStatus
 
 SHOWN_BYTES: Final = 64 * 1024
+SHOWN_ATTEMPTS: Final = 200
+_TOLD: Final = ("attempt", "fence", "worker_id", "outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class Exhaustion:
+    """Why a step that lost its worker is given up on, and what is known of its attempts."""
+
+    generation: int
+    reason: str
+    content: dict[str, Any]
 
 
 def write(
@@ -46,6 +62,54 @@ def write(
     emit(events.LetterWritten(kind.value, letter_id))
     dispatch.ring(app, letter.model_copy(update={"id": letter_id}).bell())
     return letter_id
+
+
+def about_step(
+    app: App,
+    ledger: Ledger,
+    ref: RunRef,
+    step_id: str,
+    generation: int,
+    reason: str,
+    content: Mapping[str, Any],
+    cause: str = "given_up",
+) -> str:
+    """Keep a letter about a step that was given up on; answers its id.
+
+    A step is given up on once in a generation, whoever finds out and however often: the first letter stays.
+    """
+    dedup_key = step_key(ref.run_id, step_id, generation, cause)
+    return write(app, ledger, DeadLetterKind.STEP, reason, dedup_key, content, ref, step_id)
+
+
+def step_key(run_id: str, step_id: str, generation: int, cause: str = "given_up") -> str:
+    """What makes two letters about a step the same one."""
+    return f"step:{run_id}:{step_id}:{generation}:{cause}"
+
+
+def story(store: Store, ref: RunRef, step: StepState) -> dict[str, Any]:
+    """What a letter about a step tells: the action, and each attempt as the store remembers it."""
+    attempts = [
+        {"event": event.event, "at": event.at, **{name: event.fields.get(name) for name in _TOLD}}
+        for event in store.views.events(ref)
+        if event.fields.get("step_id") == step.id
+    ]
+    return {"action": step.action, "effect": step.effect, "attempts": attempts[-SHOWN_ATTEMPTS:]}
+
+
+def exhaustion(store: Store, ref: RunRef, step: StepState, known: Fact) -> Exhaustion | None:
+    """The letter that is owed if the store ends the step's claim now: its worker is lost, and it is tried no more.
+
+    known: what closing its effect row answered. None: it landed, it goes on, a person is asked, or its run ends anyway.
+    """
+    run = store.views.run(ref)
+    if run is None or run.status != RunStatus.RUNNING or known is Fact.LANDED:
+        return None
+    doubtful = step.effect == EffectClass.ONCE and known is Fact.MAYBE
+    asked = doubtful and run.on_doubt == OnDoubt.WAIT
+    if asked or not (doubtful or step.attempt >= step.max_attempts):
+        return None
+    return Exhaustion(run.generation, "in_doubt" if doubtful else "retry_exhausted", story(store, ref, step))
 
 
 def unreadable(app: App, ledger: Ledger, queue: str, headers: Mapping[str, Any], body: str | bytes, reason: str) -> str:

@@ -14,6 +14,7 @@ MandorError                      kind, message, path, hint
 │   ├── LedgerUnavailable        the database did not answer
 │   ├── LedgerMissing            no schema, or another revision of it
 │   └── EffectRefused            an effect row that belongs to another step token
+├── DecisionRefused              a person's decision that the run, as it is, cannot follow
 └── NotFound                     no such run, step or letter
 """
 
@@ -59,6 +60,10 @@ class SubmissionRefused(MandorError):
 
 class SubmissionConflict(SubmissionRefused):
     kind = "conflict"
+
+
+class DecisionRefused(MandorError):
+    kind = "decision_refused"
 
 
 class NotFound(MandorError):

@@ -14,6 +14,8 @@ SUPERVISORS: Final = (
     "retry-due-steps",
     "enforce-deadlines",
     "settle-runs",
+    "end-waits",
+    "apply-decisions",
 )
 
 QUEUES: Final = ("plan", "steps", "control", "supervise", "dlq")

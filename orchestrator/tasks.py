@@ -26,6 +26,8 @@ from orchestrator.errors import (
 )
 from orchestrator.settings import settings
 from orchestrator.supervisors import (
+    apply_decisions,
+    end_waits,
     enforce_deadlines,
     reclaim_stale_leases,
     redispatch_lost_steps,
@@ -205,3 +207,5 @@ _supervisor(redispatch_lost_steps.NAME, lambda: redispatch_lost_steps.run_once(a
 _supervisor(retry_due_steps.NAME, lambda: retry_due_steps.run_once(app, store(), settings()))
 _supervisor(enforce_deadlines.NAME, lambda: enforce_deadlines.run_once(app, store(), settings()))
 _supervisor(settle_runs.NAME, lambda: settle_runs.run_once(app, store(), ledger(), settings()))
+_supervisor(end_waits.NAME, lambda: end_waits.run_once(app, store(), ledger(), settings()))
+_supervisor(apply_decisions.NAME, lambda: apply_decisions.run_once(app, store(), ledger()))

@@ -106,12 +106,12 @@ def _close_dead(message: StepMessage, services: Services, dead: CloseFirst) -> b
     name = EffectName(message.run_id, message.step_id, dead.fence, dead.token, EffectClass(dead.effect))
     try:
         closing = close_row(services.ledger, name)
+        givenup.before_last_end(message, services, closing.fact)
     except LedgerUnavailable:
         return False
     guard = services.store.guard
     verdict = guard.expire_lease(message.ref, message.step_id, dead.fence, closing.fact, closing.result_text)
     logs.emit(events.ClaimEnded("redelivery", dead.fence, type(verdict).__name__))
-    givenup.after_lost_worker(message, services, name.effect, verdict)
     services.publisher.publish(_others(getattr(verdict, "publish", ()), message))
     return True
 

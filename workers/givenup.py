@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from orchestrator import dead_letters
 from orchestrator.errors import LedgerUnavailable
-from orchestrator.store.replies import Failed, InDoubt, TooOften
+from orchestrator.store.replies import TooOften
 from orchestrator.telemetry import logs
 from schemas.dead_letter import DeadLetterKind
 from schemas.messages import StepMessage
-from schemas.states import EffectClass
+from schemas.states import Fact
 from workers import failures
 from workers.attempt import Attempt
 from workers.effects import EffectClosed
@@ -19,10 +20,12 @@ def exhausted(message: StepMessage, services: Services, attempts: int) -> None:
     _write(message, services, "retry_exhausted", {"attempts": attempts})
 
 
-def after_lost_worker(message: StepMessage, services: Services, effect: EffectClass, verdict: Any) -> None:
-    """The same, found out when the last of those claims was ended. A `once` step has but one try of that kind."""
-    if isinstance(verdict, Failed | InDoubt) and effect is not EffectClass.ONCE:
-        _write(message, services, "retry_exhausted", {"verdict": type(verdict).__name__})
+def before_last_end(message: StepMessage, services: Services, known: Fact) -> None:
+    """The same, before the last of those claims is ended. Raises LedgerUnavailable: then it must not be ended yet."""
+    step = services.store.views.step(message.ref, message.step_id)
+    owed = dead_letters.exhaustion(services.store, message.ref, step, known) if step else None
+    if owed is not None:
+        services.write_letter(_letter(message, owed.reason, owed.content))
 
 
 def after_hand_back(attempt: Attempt, verdict: Any, error: BaseException | None) -> None:
@@ -41,9 +44,12 @@ def late_effect(attempt: Attempt, error: BaseException) -> None:
 def _write(
     message: StepMessage, services: Services, reason: str, content: dict[str, Any], cause: str = "given_up"
 ) -> None:
-    dedup_key = f"step:{message.run_id}:{message.step_id}:{message.generation}:{cause}"
-    letter = Letter(DeadLetterKind.STEP, message.ref, message.step_id, reason, content, dedup_key)
     try:
-        services.write_letter(letter)
+        services.write_letter(_letter(message, reason, content, cause))
     except LedgerUnavailable as away:
         logs.logger("mandor").error("letter.not_written", reason=reason, kind=away.kind)
+
+
+def _letter(message: StepMessage, reason: str, content: dict[str, Any], cause: str = "given_up") -> Letter:
+    dedup_key = dead_letters.step_key(message.run_id, message.step_id, message.generation, cause)
+    return Letter(DeadLetterKind.STEP, message.ref, message.step_id, reason, content, dedup_key)

@@ -70,6 +70,14 @@ class RowClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class NotClosed:
+    """A claim of the step is newer than the one that was asked about, or has not been ended: nothing was written."""
+
+    since: int
+    closed_to: int
+
+
+@dataclass(frozen=True, slots=True)
 class Effect:
     """The names of one effect."""
 
@@ -177,6 +185,34 @@ class EffectRows:
             since = row.since if state is EffectState.OPEN else 0
             self._write(connection, effect, state=state, since=since, closed_to=max(row.closed_to, fence))
         return RowClosed(state, row.result_text)
+
+    def answer(
+        self,
+        run_id: str,
+        step_id: str,
+        fence: int,
+        token: str,
+        landed: bool,
+        result_text: str,
+        connection: Connection,
+    ) -> RowClosed | NotClosed:
+        """Settle by somebody's word what became of an effect. fence: of the step's newest claim, which must be closed.
+
+        A row that landed stays so, with its first result, whatever is said. A repeat answers the same. A part of the
+        caller's transaction. EffectRefused: the row belongs to another step token.
+        """
+        effect = Effect(run_id, step_id, "do")
+        row = locked_row(connection, effect, token)
+        if not row.since <= fence <= row.closed_to:
+            return NotClosed(row.since, row.closed_to)
+        if row.state == EffectState.LANDED:
+            return RowClosed(EffectState.LANDED, row.result_text)
+        if landed:
+            said = {"state": EffectState.LANDED, "landed_by": fence, "token": token, "result_text": result_text}
+            self._write(connection, effect, **said)
+            return RowClosed(EffectState.LANDED, result_text)
+        self._write(connection, effect, state=EffectState.NONE, since=0)
+        return RowClosed(EffectState.NONE, None)
 
     def _land(
         self, connection: Connection, effect: Effect, fence: int, token: str, result_text: str

@@ -8,13 +8,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from orchestrator.ledger import reads, writes
-from orchestrator.ledger.effects import EffectRows
+from orchestrator.ledger.effects import EffectRows, NotClosed, RowClosed
 from orchestrator.ledger.engine import PATIENCE_S, Database
 from orchestrator.ledger.rows import (
     Accepted,
     AcceptedRun,
     ConflictingSubmission,
     Decision,
+    DecisionOver,
     Epoch,
     LedgerRun,
     PlannerAnswer,
@@ -147,21 +148,69 @@ class Ledger:
         with self._database.writing() as connection:
             return writes.end_run(connection, run_id, generation, status, reason, version, ended_at_ms)
 
-    def decide(self, run_id: str, generation: int, kind: str, by: str, reason: str | None) -> str:
+    def decide(
+        self,
+        run_id: str,
+        generation: int,
+        kind: str,
+        by: str,
+        reason: str | None,
+        step_id: str | None = None,
+        details_text: str | None = None,
+    ) -> str:
         """Keep what a person decided before the state store is told; answers the decision's id.
 
-        While a decision of the same kind for the same generation waits, a repeat answers its id. After a crash
+        While a decision that says the same for the same generation waits, a repeat answers its id. After a crash
         behind it the decision is pending and a supervisor carries it out. NotFound: no such run was accepted.
         """
-        values: dict[str, Any] = {"run_id": run_id, "generation": generation, "kind": kind}
+        values: dict[str, Any] = {"run_id": run_id, "generation": generation, "kind": kind, "step_id": step_id}
         values |= {"made_by": writes.writable(by), "reason": writes.writable(reason), "created_at": self._clock()}
         with self._database.writing() as connection:
-            return writes.decide(connection, values)
+            return writes.decide(connection, {**values, "details_text": details_text})
 
-    def pending_decisions(self, limit: int) -> list[Decision]:
-        """Up to `limit` decisions that were not carried out yet, oldest first."""
+    def pending_decisions(self, limit: int, run_id: str | None = None) -> list[Decision]:
+        """Up to `limit` decisions that were not carried out yet, oldest first; of one run."""
         with self._database.reading() as connection:
-            return reads.pending_decisions(connection, limit)
+            return reads.pending_decisions(connection, limit, run_id)
+
+    def decision(self, decision_id: str) -> Decision | None:
+        """One decision, carried out or not."""
+        with self._database.reading() as connection:
+            return reads.decision(connection, decision_id)
+
+    def decisions_of(self, run_id: str) -> list[Decision]:
+        """What people have ordered about a run, oldest first."""
+        with self._database.reading() as connection:
+            return reads.decisions_of(connection, run_id)
+
+    def find_runs(
+        self, after: str | None, limit: int, status: RunStatus | None = None, session_id: str | None = None
+    ) -> list[LedgerRun]:
+        """Up to `limit` runs in the order of their ids, beyond `after`: those that ended with `status`, or (None) those
+        without an end; of one session."""
+        with self._database.reading() as connection:
+            return reads.find_runs(connection, after, limit, status, session_id)
+
+    def answer_effect(
+        self, decision_id: str, run_id: str, step_id: str, fence: int, token: str, landed: bool, result_text: str
+    ) -> RowClosed | NotClosed | DecisionOver:
+        """Write into a step's effect row what a person says became of it, before the store is told.
+
+        Only for a decision that is not carried out yet: when the store has taken it, a new attempt may have begun.
+        EffectRefused: the row belongs to another step token. See EffectRows.answer for the rest.
+        """
+        with self._database.writing() as connection:
+            if not writes.pending_decision(connection, decision_id):
+                return DecisionOver()
+            return self.effects.answer(run_id, step_id, fence, token, landed, result_text, connection)
+
+    def reopen_run(self, run_id: str, generation: int, status: RunStatus) -> bool:
+        """A run was started over: it has no end any more. False: the ledger knows this generation already.
+
+        After a crash before it the decision that started the run over is still pending, and repeated.
+        """
+        with self._database.writing() as connection:
+            return writes.reopen_run(connection, run_id, generation, status)
 
     def decision_done(self, decision_id: str, outcome: str) -> bool:
         """Note the store's answer to a decision. False: there is one already (it stays), or no such decision."""

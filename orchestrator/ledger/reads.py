@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, RowMapping, Select, select, tuple_
+from sqlalchemy import Column, Connection, Row, RowMapping, Select, and_, select, tuple_
 
 from orchestrator.ledger import tables
 from orchestrator.ledger.rows import Decision, Epoch, LedgerRun, PlannerAnswer, Record, RecordChange, StoredPlan
@@ -52,11 +52,39 @@ def planner_answers(connection: Connection, run_id: str, generation: int) -> lis
     return [PlannerAnswer(**row) for row in connection.execute(asked.order_by(column.number)).mappings()]
 
 
-def pending_decisions(connection: Connection, limit: int) -> list[Decision]:
-    """Decisions not carried out yet, oldest first."""
+def pending_decisions(connection: Connection, limit: int, run_id: str | None) -> list[Decision]:
+    """Decisions not carried out yet, oldest first; of one run."""
     oldest_first = (decisions.c.created_at, decisions.c.id)
     query = select(decisions).where(decisions.c.done_at.is_(None)).order_by(*oldest_first).limit(limit)
+    if run_id is not None:
+        query = query.where(decisions.c.run_id == run_id)
     return [Decision(**row) for row in connection.execute(query).mappings()]
+
+
+def decision(connection: Connection, decision_id: str) -> Decision | None:
+    """One decision."""
+    row = connection.execute(select(decisions).where(decisions.c.id == decision_id)).mappings().one_or_none()
+    return Decision(**row) if row else None
+
+
+def decisions_of(connection: Connection, run_id: str) -> list[Decision]:
+    """All decisions about a run, oldest first."""
+    about = select(decisions).where(decisions.c.run_id == run_id)
+    ordered = about.order_by(decisions.c.created_at, decisions.c.id)
+    return [Decision(**row) for row in connection.execute(ordered).mappings()]
+
+
+def find_runs(
+    connection: Connection, after: str | None, limit: int, status: str | None, session_id: str | None
+) -> list[LedgerRun]:
+    """Runs by id, after the id `after`, that ended so (status None: that have no end yet), of one session."""
+    ended = runs.c.ended_at.is_(None) if status is None else and_(runs.c.status == status, runs.c.ended_at.is_not(None))
+    query = runs_with_plans().where(ended).order_by(runs.c.run_id)
+    if after is not None:
+        query = query.where(runs.c.run_id > after)
+    if session_id is not None:
+        query = query.where(runs.c.session_id == session_id)
+    return [as_run(row) for row in connection.execute(query.limit(limit)).mappings()]
 
 
 def letters(

@@ -86,17 +86,27 @@ class PlannerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a person ordered, in which generation of the run; outcome is what the store answered, None before."""
+    """What a person ordered, in which generation of the run; outcome is what the store answered, None before.
+
+    step_id: the step it is about, if it is about one; details_text: a JSON object of what else the order says.
+    """
 
     id: str
     run_id: str
     generation: int
     kind: str
+    step_id: str | None
+    details_text: str | None
     made_by: str
     reason: str | None
     created_at: int
     outcome: str | None
     done_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionOver:
+    """The decision has been carried out, or never was there: nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,8 @@ decisions = Table(
     Column("run_id", String(RUN_ID), ForeignKey("runs.run_id"), nullable=False),
     Column("generation", Integer, nullable=False),
     Column("kind", String(32), nullable=False),
+    Column("step_id", String(STEP_ID)),
+    Column("details_text", Text),
     Column("made_by", Text, nullable=False),
     Column("reason", Text),
     Column("created_at", BigInteger, nullable=False),

@@ -77,7 +77,8 @@ def still_open(generation: int) -> ColumnElement[bool]:
 def decide(connection: Connection, values: dict[str, Any]) -> str:
     """Keep a decision until it is carried out. The same one, not carried out yet, is not kept twice."""
     lock_run(connection, values["run_id"])
-    same = [decisions.c[name] == values[name] for name in ("run_id", "generation", "kind")]
+    named = ("run_id", "generation", "kind", "step_id", "details_text")
+    same = [decisions.c[name].is_not_distinct_from(values[name]) for name in named]
     pending = connection.execute(select(decisions.c.id).where(*same, decisions.c.done_at.is_(None))).scalar()
     if pending is not None:
         return str(pending)
@@ -90,6 +91,20 @@ def decision_done(connection: Connection, decision_id: str, outcome: str, now: i
     """Note what the store answered to a decision; the first answer stays."""
     undone = and_(decisions.c.id == decision_id, decisions.c.done_at.is_(None))
     return connection.execute(update(decisions).where(undone).values(outcome=outcome, done_at=now)).rowcount == 1
+
+
+def pending_decision(connection: Connection, decision_id: str) -> bool:
+    """Whether a decision is still to be carried out. It stays so until the transaction ends."""
+    undone = select(decisions.c.id).where(decisions.c.id == decision_id, decisions.c.done_at.is_(None))
+    return connection.execute(undone.with_for_update()).scalar() is not None
+
+
+def reopen_run(connection: Connection, run_id: str, generation: int, status: RunStatus) -> bool:
+    """Take back the end of a run that was started over. False: this generation is known already."""
+    lock_run(connection, run_id)
+    blank = {"generation": generation, "status": status, "reason": None, "version": 0, "ended_at": None}
+    older = and_(runs.c.run_id == run_id, runs.c.generation < generation)
+    return connection.execute(update(runs).where(older).values(**blank)).rowcount == 1
 
 
 def write_letter(connection: Connection, letter: DeadLetter, dedup_key: str) -> str:

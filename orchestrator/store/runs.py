@@ -171,29 +171,45 @@ class Runs:
         """End the run if its time is up."""
         return self._decision("deadline", ref)
 
-    def cancel(self, ref: RunRef, generation: int) -> Decision:
+    # ---- people's decisions; each names the generation it was made in, and is dropped in another. One that is repeated
+    # with the same call_id answers what it answered; without one, every call is a decision of its own.
+
+    def cancel(self, ref: RunRef, generation: int, call_id: str | None = None) -> Decision:
         """End the run because somebody decided so in this generation."""
-        return self._decision("cancel", ref, generation=generation)
+        return self._decision("cancel", ref, generation=generation, call_id=call_id)
 
-    # ---- people's decisions; each names the generation it was made in, and is dropped in another
-
-    def pause(self, ref: RunRef, generation: int, by: str) -> Paused | TooLate | OtherGeneration | UnknownRun:
+    def pause(
+        self, ref: RunRef, generation: int, by: str, call_id: str | None = None
+    ) -> Paused | TooLate | OtherGeneration | UnknownRun:
         """Start nothing new. What runs goes on, and so does the deadline."""
-        reply = self._call("pause", ref, generation=generation, by=by)
+        reply = self._call("pause", ref, generation=generation, by=by, call_id=call_id)
         return Paused(reply["since"]) if reply.word == "paused" else _undecided(reply)
 
-    def resume(self, ref: RunRef, generation: int, by: str) -> Resumed | TooLate | OtherGeneration | UnknownRun:
+    def resume(
+        self, ref: RunRef, generation: int, by: str, call_id: str | None = None
+    ) -> Resumed | TooLate | OtherGeneration | UnknownRun:
         """Go on after pause. TooLate: it was not paused."""
-        reply = self._call("resume", ref, generation=generation, by=by)
+        reply = self._call("resume", ref, generation=generation, by=by, call_id=call_id)
         return Resumed(_with_plan(reply, ref)) if reply.word == "resumed" else _undecided(reply)
 
-    def approve(self, ref: RunRef, step_id: str, generation: int, by: str, *, allowed: bool) -> Settlement | Noted:
+    def approve(
+        self, ref: RunRef, step_id: str, generation: int, by: str, *, allowed: bool, call_id: str | None = None
+    ) -> Settlement | Noted:
         """Say whether a step may start. Noted: its turn has not come yet. A refusal fails the step and ends the run."""
-        reply = self._call("approve", ref, step_id=step_id, generation=generation, by=by, allowed=int(allowed))
+        said = {"step_id": step_id, "generation": generation, "by": by, "allowed": int(allowed)}
+        reply = self._call("approve", ref, call_id=call_id, **said)
         return Noted() if reply.word == "noted" else _settlement(reply, ref)
 
     def resolve(
-        self, ref: RunRef, step_id: str, generation: int, by: str, *, landed: bool, result_text: str = "null"
+        self,
+        ref: RunRef,
+        step_id: str,
+        generation: int,
+        by: str,
+        *,
+        landed: bool,
+        result_text: str = "null",
+        call_id: str | None = None,
     ) -> Settlement:
         """Say what became of a step in doubt. Its effect row must say so before."""
         reply = self._call(
@@ -204,14 +220,15 @@ class Runs:
             by=by,
             landed=int(landed),
             result_text=result_text,
+            call_id=call_id,
         )
         return _settlement(reply, ref)
 
     def retry(
-        self, ref: RunRef, generation: int, by: str, deadline_ms: int
+        self, ref: RunRef, generation: int, by: str, deadline_ms: int, call_id: str | None = None
     ) -> Retried | StillInDoubt | TooLate | OtherGeneration | UnknownRun:
         """Start an ended run over, in a new generation. TooLate: it has not ended, or something was undone."""
-        reply = self._call("retry", ref, generation=generation, by=by, deadline_ms=deadline_ms)
+        reply = self._call("retry", ref, generation=generation, by=by, deadline_ms=deadline_ms, call_id=call_id)
         if reply.word == "retried":
             return Retried(reply["generation"], reply["total"], _with_plan(reply, ref))
         return StillInDoubt(reply["step_id"]) if reply.word == "in_doubt" else _undecided(reply)
@@ -258,8 +275,9 @@ class Runs:
             return Resting(reply["until_ms"])
         return tuple(_member(name) for name in reply["members"])
 
-    def _call(self, name: str, ref: RunRef, **args: Any) -> Reply:
-        return self._scripts.call(name, self._scripts.keys.shard_of(ref.run_id), ref, **args)
+    def _call(self, name: str, ref: RunRef, *, call_id: str | None = None, **args: Any) -> Reply:
+        named = args if call_id is None else {**args, "call_id": call_id}
+        return self._scripts.call(name, self._scripts.keys.shard_of(ref.run_id), ref, **named)
 
     def _decision(self, name: str, ref: RunRef, **args: Any) -> Decision:
         reply = self._call(name, ref, **args)

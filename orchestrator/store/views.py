@@ -5,8 +5,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.store.keys import Keys
+from orchestrator.store.replies import DUTIES, Duty
 from orchestrator.store.scripts import Scripts
 from schemas.ids import RunRef
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """How far the making of the plan is. holder: fence of the open claim, 0 = none."""
+
+    queue: str
+    holder: int
+    worker: str
+    lease_end: int
+    dispatched_at: int
+    not_before: int
+    attempt: int
+    tries: int
+    limit_ms: int
+    dead: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,13 @@ class RunState:
     ended_at: int
     total: int
     active: int
+    max_parallel: int
+    paused_at: int
+    paused_by: str
+    stop_grace_ms: int
+    wait_ms: int
+    on_doubt: str
+    plan: "Planning"
     counts: dict[str, int]
     error_text: str | None
 
@@ -59,6 +83,11 @@ class StepState:
     not_before: int
     touched: bool
     dead: bool
+    waiting_since: int = 0
+    wait_until: int = 0
+    limit_ms: int = 0
+    lease_ms: int = 0
+    backoff_max_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +123,17 @@ class Views:
     def step(self, ref: RunRef, step_id: str) -> StepState | None:
         record = self._ask("HGET", self._keys.part(ref, "steps"), step_id)
         return _step_state(step_id, record, self._step_text(ref, step_id)) if record else None
+
+    def due(self, ref: RunRef, step_id: str | None = None) -> dict[Duty, int]:
+        """When the run (or a step of it) is looked at next, by the duty that does it."""
+        member = "|".join((ref.session, ref.run_id, *((step_id,) if step_id else ())))
+        shard = self._keys.shard_of(ref.run_id)
+        scores = ((duty, self._ask("ZSCORE", self._keys.due(shard, duty), member)) for duty in DUTIES)
+        return {duty: int(float(score)) for duty, score in scores if score is not None}
+
+    def last_pass(self, shard: int, duty: Duty) -> int:
+        """When a pass over this duty last began in a shard; 0: never."""
+        return int(self._ask("HGET", self._keys.prefix(shard) + "pass", duty) or 0)
 
     def needs(self, ref: RunRef, step_id: str) -> tuple[str, ...]:
         """The steps that this one waits for, as its plan says; () for an unknown step."""
@@ -132,8 +172,11 @@ def _pairs(reply: Any) -> dict[str, str]:
 
 
 def _run_state(fields: dict[str, str]) -> RunState:
-    numbers = ("version", "generation", "fence", "created_at", "deadline_at", "ended_at", "total", "active")
-    texts = ("status", "reason", "request_id", "planner", "context_hash", "policy_hash")
+    numbers = (
+        *("version", "generation", "fence", "created_at", "deadline_at", "ended_at", "total", "active"),
+        *("max_parallel", "paused_at", "stop_grace_ms", "wait_ms"),
+    )
+    texts = ("status", "reason", "request_id", "planner", "context_hash", "policy_hash", "paused_by", "on_doubt")
     return RunState(
         **{name: int(fields.get(name, 0)) for name in numbers},  # type: ignore[arg-type]
         **{name: fields.get(name, "") for name in texts},  # type: ignore[arg-type]
@@ -142,7 +185,18 @@ def _run_state(fields: dict[str, str]) -> RunState:
         plan_id=fields.get("plan_id"),
         plan_hash=fields.get("plan_hash"),
         error_text=fields.get("error"),
+        plan=_planning(fields),
         counts={name[2:]: int(value) for name, value in fields.items() if name.startswith("n_") and value != "0"},
+    )
+
+
+def _planning(fields: dict[str, str]) -> Planning:
+    numbers = ("holder", "lease_end", "dispatched_at", "not_before", "attempt", "tries", "limit_ms")
+    return Planning(
+        queue=fields.get("plan_queue", ""),
+        worker=fields.get("plan_worker", ""),
+        dead=fields.get("plan_dead") == "1",
+        **{name: int(fields.get(f"plan_{name}", 0)) for name in numbers},
     )
 
 
@@ -152,7 +206,10 @@ def _needs(text: str | None) -> tuple[str, ...]:
 
 def _step_state(step_id: str, record_text: str, step_text: str | None) -> StepState:
     record = json.loads(record_text)
-    numbers = ("lease_end", "dispatched_at", "started_at", "ended_at", "not_before")
+    numbers = (
+        *("lease_end", "dispatched_at", "started_at", "ended_at", "not_before"),
+        *("waiting_since", "wait_until", "limit_ms", "lease_ms", "backoff_max_ms"),
+    )
     same = ("index", "action", "effect", "queue", "status", "attempt", "max_attempts", "fence", "holder", "token")
     return StepState(
         id=step_id,

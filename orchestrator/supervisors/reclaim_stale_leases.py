@@ -1,9 +1,11 @@
 """Ends the claims whose holder has stopped renewing: worker killed, host gone, process frozen.
 
 The effect row is closed before the store is told, so that a holder that wakes up can start and report nothing more;
-what the row says decides, in the store, whether the step is tried again.
+what the row says decides, in the store, whether the step is tried again. One that has no attempts left is kept as a
+dead letter first.
 """
 
+from orchestrator import dead_letters
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger, fact
 from orchestrator.settings import Settings
@@ -13,8 +15,9 @@ from orchestrator.store.views import StepState
 from orchestrator.supervisors.passes import Counts, Duties, walk
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit
+from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
-from schemas.states import EffectClass, Fact, StepStatus
+from schemas.states import EffectClass, Fact, RunStatus, StepStatus
 
 NAME = "reclaim-stale-leases"
 
@@ -24,21 +27,22 @@ def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Coun
 
     def handle(due: Due) -> Publish | None:
         if due.step_id is None:
-            return reclaim_planning(store, due.ref)
-        return reclaim_step(store, ledger, due.ref, due.step_id)
+            return reclaim_planning(app, store, ledger, due.ref)
+        return reclaim_step(app, store, ledger, due.ref, due.step_id)
 
     return walk(app, store, Duties(NAME, "leases", handle, round(settings.sweep_s * 1000)))
 
 
-def reclaim_planning(store: Store, ref: RunRef) -> Publish | None:
-    """The planner's process is gone: planned again, or the run has failed."""
+def reclaim_planning(app: App, store: Store, ledger: Ledger, ref: RunRef) -> Publish | None:
+    """The planner's process is gone: planned again, or the run has failed, and a letter says so first."""
+    keep_planners_letter(app, store, ledger, ref)
     reply = store.runs.expire_plan(ref)
     if isinstance(reply, NotDue | UnknownRun):
         return None
     return reply.publish
 
 
-def reclaim_step(store: Store, ledger: Ledger, ref: RunRef, step_id: str) -> Publish | None:
+def reclaim_step(app: App, store: Store, ledger: Ledger, ref: RunRef, step_id: str) -> Publish | None:
     """Close, then expire. None: the holder renewed meanwhile, or the claim had ended.
 
     Once the row is closed the claim is ended even if its holder has renewed since: it could not finish any more.
@@ -48,11 +52,31 @@ def reclaim_step(store: Store, ledger: Ledger, ref: RunRef, step_id: str) -> Pub
         return None
     fence = step.fence if step else 0
     known, result_text = close(ledger, ref, step) if step else (Fact.NONE, "")
+    if step is not None and step.status == StepStatus.RUNNING:
+        keep_letter(app, store, ledger, ref, step, known)
     verdict = store.guard.expire_lease(ref, step_id, fence, known, result_text)
     if isinstance(verdict, NotLapsed | Fenced | UnknownRun):
         return None
     emit(events.ClaimEnded(NAME, fence, type(verdict).__name__))
     return verdict.publish
+
+
+def keep_planners_letter(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
+    """If this was the planner's last attempt, write that down before the store ends the run."""
+    run = store.views.run(ref)
+    if run is None or run.status != RunStatus.PLANNING or run.plan.attempt < run.plan.tries:
+        return
+    if run.plan.lease_end <= store.now_ms() or run.plan.dead:
+        dedup_key = f"plan:{ref.run_id}:{run.generation}"
+        content = {"planner": run.planner, "attempts": [], "workers_lost": run.plan.attempt}
+        dead_letters.write(app, ledger, DeadLetterKind.PLAN, "retry_exhausted", dedup_key, content, ref)
+
+
+def keep_letter(app: App, store: Store, ledger: Ledger, ref: RunRef, step: StepState, known: Fact) -> None:
+    """If this claim was the step's last, write that down before the store ends it."""
+    owed = dead_letters.exhaustion(store, ref, step, known)
+    if owed is not None:
+        dead_letters.about_step(app, ledger, ref, step.id, owed.generation, owed.reason, owed.content)
 
 
 def lapsed(step: StepState, now_ms: int) -> bool:

@@ -12,7 +12,10 @@ if run.status ~= 'accepted' and run.status ~= 'planning' and run.status ~= 'runn
   return { 'too_late', run.status }
 end
 if num('paused_at') > 0 then return { 'paused', num('paused_at') } end
+if run.paused_by_call == A.call_id then return { 'paused', num('paused_since') } end
 put('paused_at', NOW)
+put('paused_since', NOW)
+put('paused_by_call', A.call_id)
 put('paused_by', A.by)
 publish_event('run.paused', { 'by', A.by })
 save_run()

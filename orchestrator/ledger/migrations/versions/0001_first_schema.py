@@ -131,6 +131,8 @@ def create_decisions() -> None:
         sa.Column("run_id", sa.String(length=36), nullable=False),
         sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("kind", sa.String(length=32), nullable=False),
+        sa.Column("step_id", sa.String(length=64), nullable=True),
+        sa.Column("details_text", sa.Text(), nullable=True),
         sa.Column("made_by", sa.Text(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),

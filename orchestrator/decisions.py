@@ -1,0 +1,354 @@
+"""What people decide about runs: cancel, pause, resume, retry, approve, resolve.
+
+Each is written into the ledger before anything moves, with the generation it was made in, by whom and why; then come
+the effect row (resolve only), the store's transition, the messages it asks for, and the outcome in the ledger. A crash
+between any two is ended by the supervisor that repeats decisions without an outcome: the store knows a decision by its
+id and answers a repeat what it answered before. No worker has to listen; who decides also carries out.
+
+Decisions about one run are carried out in the order they were made. One made in a former generation is dropped.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from orchestrator import dispatch
+from orchestrator.dispatch import App
+from orchestrator.errors import DecisionRefused, EffectRefused, NotFound, StoreError
+from orchestrator.ledger import Decision, DecisionOver, EffectState, Ledger, LedgerRun, NotClosed
+from orchestrator.lookup import Lookup
+from orchestrator.store import Store
+from orchestrator.store.replies import (
+    NotDue,
+    OtherGeneration,
+    Publish,
+    Retried,
+    StillInDoubt,
+    TooLate,
+    Waiting,
+)
+from orchestrator.store.views import RunState, StepState
+from orchestrator.telemetry import events
+from orchestrator.telemetry.logs import emit, identity
+from schemas.canonical import NotCanonical, canonical_text, parse_json
+from schemas.ids import RunRef
+from schemas.policy import Policy
+from schemas.states import RunStatus, StepStatus
+
+KINDS: Final = ("cancel", "pause", "resume", "retry", "approve", "resolve")
+AT_ONCE: Final = 1000  # decisions about one run that are looked at
+# what an outcome begins with when the decision was carried out
+CARRIED_OUT: Final = frozenset(
+    {"ending", "waiting", "paused", "resumed", "retried", "again", "noted", "failed", "committed", "skipped"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision and what came of it. outcome: a word, and behind a colon what it is about (`too_late:succeeded`)."""
+
+    id: str
+    run_id: str
+    kind: str
+    step_id: str | None
+    generation: int
+    outcome: str
+
+    @property
+    def word(self) -> str:
+        return self.outcome.partition(":")[0]
+
+    @property
+    def carried_out(self) -> bool:
+        """Whether the run did as it was told. `waiting`: it was ending already."""
+        return self.word in CARRIED_OUT
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What deciding needs: the services of an installation."""
+
+    app: App
+    store: Store
+    ledger: Ledger
+
+    @property
+    def lookup(self) -> Lookup:
+        return Lookup(self.ledger, self.store)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a person wants. details: the rest of it, as JSON values."""
+
+    kind: str
+    by: str
+    reason: str | None = None
+    step_id: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+# ---- one function a decision
+
+
+def cancel(desk: Desk, run_id: str, by: str, reason: str | None = None) -> Decided:
+    """End the run: nothing more starts, what runs is told to stop, and what was done is undone where policy says so."""
+    return _make(desk, run_id, Order("cancel", by, reason))
+
+
+def pause(desk: Desk, run_id: str, by: str, reason: str | None = None) -> Decided:
+    """Start nothing more of the run. What runs goes on, and so does the deadline."""
+    return _make(desk, run_id, Order("pause", by, reason))
+
+
+def resume(desk: Desk, run_id: str, by: str, reason: str | None = None) -> Decided:
+    """Let a paused run go on."""
+    return _make(desk, run_id, Order("resume", by, reason))
+
+
+def retry(desk: Desk, run_id: str, by: str, reason: str | None = None) -> Decided:
+    """Start an ended run over: completed steps stay, the rest is done in a new generation, with a new deadline.
+
+    DecisionRefused: it has not ended, succeeded, something of it was undone, or a `once` step is in doubt.
+    """
+    return _make(desk, run_id, Order("retry", by, reason))
+
+
+def approve(
+    desk: Desk, run_id: str, by: str, reason: str | None = None, step_id: str | None = None, *, allowed: bool = True
+) -> Decided:
+    """Say whether a step may start. Without step_id: the one step that waits for it. A refusal ends the run."""
+    row, state = _live(desk, run_id)
+    chosen = step_id or _the_one(desk, row, StepStatus.WAITING_APPROVAL, "waits for approval")
+    _step(desk, row, chosen)
+    return _make(desk, run_id, Order("approve", by, reason, chosen, {"allowed": allowed}), state)
+
+
+def resolve(
+    desk: Desk,
+    run_id: str,
+    by: str,
+    reason: str | None = None,
+    step_id: str | None = None,
+    *,
+    landed: bool,
+    result: Any = None,
+) -> Decided:
+    """Say what became of a step in doubt: its effect landed (with the result that later steps shall see), or did not.
+
+    Not landed: it runs again while its run goes on, and counts as never done in one that ends. Without step_id: the one
+    step in doubt. DecisionRefused: the step is not in doubt, or the result is not what JSON can hold, or too large.
+    """
+    row, state = _live(desk, run_id)
+    chosen = step_id or _the_one(desk, row, StepStatus.IN_DOUBT, "is in doubt")
+    step = _step(desk, row, chosen)
+    if step.status != StepStatus.IN_DOUBT:
+        raise DecisionRefused(f"step {chosen} is {step.status}, not in doubt", path="step_id", hint=_look(run_id))
+    details = {"landed": landed, **({"result": json.loads(_result_text(row, result))} if landed else {})}
+    return _make(desk, run_id, Order("resolve", by, reason, chosen, details), state)
+
+
+# ---- made, carried out
+
+
+def _make(desk: Desk, run_id: str, order: Order, state: RunState | None = None) -> Decided:
+    """Write the decision down and carry it out, behind those about the same run that still wait."""
+    row = desk.lookup.find(run_id)
+    seen = state or _state(desk, row)
+    _refuse_hopeless(order, seen, row)
+    details = canonical_text(dict(order.details)) if order.details else None
+    made = desk.ledger.decide(
+        row.run_id, seen.generation, order.kind, order.by, order.reason, order.step_id, details_text=details
+    )
+    emit(events.DecisionMade(order.kind, order.by, seen.generation))
+    try:
+        _carry_out_up_to(desk, row.run_id, made)
+    except StoreError as away:
+        away.hint = f"the decision is kept, and carried out when that is mended ({away.hint})"
+        raise
+    return _decided(desk, made)
+
+
+def _carry_out_up_to(desk: Desk, run_id: str, decision_id: str) -> None:
+    for pending in desk.ledger.pending_decisions(AT_ONCE, run_id):
+        carry_out(desk, pending)
+        if pending.id == decision_id:
+            return
+
+
+def _decided(desk: Desk, decision_id: str) -> Decided:
+    found = desk.ledger.decision(decision_id)
+    if found is None or found.outcome is None:
+        raise NotFound(f"decision {decision_id} is not in the ledger", hint="was the ledger restored meanwhile?")
+    return Decided(found.id, found.run_id, found.kind, found.step_id, found.generation, found.outcome)
+
+
+def carry_out(desk: Desk, decision: Decision) -> str:
+    """Do what was decided, if it has not been done; answers the outcome. Repeated, it changes nothing."""
+    row = desk.ledger.run(decision.run_id)
+    if row is None:
+        raise NotFound(f"the ledger knows no run {decision.run_id}", path="run_id")
+    with identity(run_id=row.run_id, step_id=decision.step_id):
+        outcome = _CARRIED_OUT_BY[decision.kind](desk, row, decision)
+        if desk.ledger.decision_done(decision.id, outcome):
+            emit(events.DecisionDone(decision.kind, decision.made_by, outcome))
+    return outcome
+
+
+def _cancel(desk: Desk, row: LedgerRun, decision: Decision) -> str:
+    return _told(desk, desk.store.runs.cancel(_ref(row), decision.generation, call_id=decision.id))
+
+
+def _pause(desk: Desk, row: LedgerRun, decision: Decision) -> str:
+    made = (decision.generation, decision.made_by)
+    return _told(desk, desk.store.runs.pause(_ref(row), *made, call_id=decision.id))
+
+
+def _resume(desk: Desk, row: LedgerRun, decision: Decision) -> str:
+    made = (decision.generation, decision.made_by)
+    return _told(desk, desk.store.runs.resume(_ref(row), *made, call_id=decision.id))
+
+
+def _approve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
+    step_id, made = str(decision.step_id), (decision.generation, decision.made_by)
+    allowed = bool(_details(decision)["allowed"])
+    return _told(desk, desk.store.runs.approve(_ref(row), step_id, *made, allowed=allowed, call_id=decision.id))
+
+
+def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
+    """The store starts the run over, then the ledger forgets the end it had."""
+    made = (decision.generation, decision.made_by)
+    reply = desk.store.runs.retry(_ref(row), *made, row.deadline_ms, call_id=decision.id)
+    if isinstance(reply, StillInDoubt):
+        return f"in_doubt:{reply.step_id}"
+    if isinstance(reply, Retried):
+        status = RunStatus.RUNNING if reply.total else RunStatus.ACCEPTED
+        desk.ledger.reopen_run(row.run_id, reply.generation, status)
+        if reply.total:
+            dispatch.open_chord(desk.app, _ref(row), reply.generation, reply.total)
+    return _told(desk, reply)
+
+
+def _resolve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
+    """The effect row first: what the store does next rests on it."""
+    ref, step_id, details = _ref(row), str(decision.step_id), _details(decision)
+    state, step = desk.store.views.run(ref), desk.store.views.step(ref, step_id)
+    if state is None or step is None:
+        return "unknown"
+    if state.generation != decision.generation:
+        return f"other_generation:{state.generation}"
+    landed, text = bool(details["landed"]), canonical_text(details.get("result"))
+    if step.status == StepStatus.IN_DOUBT:
+        try:
+            answer = desk.ledger.answer_effect(decision.id, row.run_id, step_id, step.fence, step.token, landed, text)
+        except EffectRefused:
+            return "other_token"
+        if isinstance(answer, NotClosed | DecisionOver):
+            return "not_closed" if isinstance(answer, NotClosed) else "carried_out"
+        landed, text = answer.state is EffectState.LANDED, answer.result_text or text
+    made = (decision.generation, decision.made_by)
+    reply = desk.store.runs.resolve(ref, step_id, *made, landed=landed, result_text=text, call_id=decision.id)
+    return _told(desk, reply)
+
+
+_CARRIED_OUT_BY: Final[dict[str, Callable[[Desk, LedgerRun, Decision], str]]] = {
+    "cancel": _cancel,
+    "pause": _pause,
+    "resume": _resume,
+    "retry": _retry,
+    "approve": _approve,
+    "resolve": _resolve,
+}
+
+
+def _told(desk: Desk, reply: object) -> str:
+    """Send what the reply asks for, and say it in a word."""
+    publish: Publish = getattr(reply, "publish", ())
+    dispatch.publish(desk.app, publish)
+    return outcome_of(reply)
+
+
+def outcome_of(reply: object) -> str:
+    """A reply as the ledger keeps it: `TooLate("succeeded")` is `too_late:succeeded`."""
+    name = type(reply).__name__.removesuffix("Run")
+    word = "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
+    match reply:
+        case TooLate(about) | Waiting(about) | NotDue(about):
+            return f"{word}:{about}"
+        case OtherGeneration(generation) | Retried(generation):
+            return f"{word}:{generation}"
+    return word
+
+
+# ---- refused before anything is written
+
+
+def _refuse_hopeless(order: Order, state: RunState, row: LedgerRun) -> None:
+    """Say at once what the store would only say afterwards. The store decides all the same."""
+    if order.kind == "retry" and state.status not in _RETRIABLE:
+        raise DecisionRefused(_NO_RETRY.get(state.status, _GOES_ON).format(state=state), hint=_look(row.run_id))
+
+
+_RETRIABLE: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.DEAD_LETTERED})
+_GOES_ON: Final = "the run is {state.status}: it has not ended, so there is nothing to start over"
+_NO_RETRY: Final[dict[str, str]] = {
+    RunStatus.SUCCEEDED: "the run has succeeded: there is nothing to start over",
+    RunStatus.COMPENSATED: "what the run did was undone: it cannot be started over, only submitted again",
+    RunStatus.COMPENSATION_FAILED: "the run was undone in part: it cannot be started over, only submitted again",
+}
+
+
+def _live(desk: Desk, run_id: str) -> tuple[LedgerRun, RunState]:
+    row = desk.lookup.find(run_id)
+    return row, _state(desk, row)
+
+
+def _state(desk: Desk, row: LedgerRun) -> RunState:
+    state = desk.lookup.state(row)
+    if state is not None:
+        return state
+    ended = f"it ended as {row.status} and is no longer kept there" if row.ended_at else "it is not there yet"
+    raise NotFound(f"the state store has nothing of run {row.run_id}: {ended}", path="run_id", hint=_look(row.run_id))
+
+
+def _step(desk: Desk, row: LedgerRun, step_id: str) -> StepState:
+    step = desk.store.views.step(_ref(row), step_id)
+    if step is None:
+        raise NotFound(f"run {row.run_id} has no step {step_id}", path="step_id", hint=_look(row.run_id))
+    return step
+
+
+def _the_one(desk: Desk, row: LedgerRun, status: StepStatus, does: str) -> str:
+    """The only step of this status, where none was named."""
+    found = [step.id for step in desk.store.views.steps(_ref(row)) if step.status == status]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise DecisionRefused(f"no step of this run {does}", path="step_id", hint=_look(row.run_id))
+    shown = ", ".join(found[:10])
+    raise DecisionRefused(f"{len(found)} steps of this run: each {does} ({shown})", path="step_id", hint="name one")
+
+
+def _result_text(row: LedgerRun, result: Any) -> str:
+    """The result as it is stored, or DecisionRefused."""
+    most = Policy.model_validate_json(row.policy_text).result_bytes
+    try:
+        text = canonical_text(result)
+        parse_json(text, max_bytes=most)
+    except NotCanonical as wrong:
+        raise DecisionRefused(f"this cannot be a result: {wrong}", path="result", hint="give JSON") from None
+    return text
+
+
+def _details(decision: Decision) -> dict[str, Any]:
+    details: dict[str, Any] = json.loads(decision.details_text or "{}")
+    return details
+
+
+def _ref(row: LedgerRun) -> RunRef:
+    return RunRef(row.run_id, row.session)
+
+
+def _look(run_id: str) -> str:
+    return f"see `mandor run show {run_id}`"
