@@ -29,7 +29,7 @@ from orchestrator.store.replies import (
     Waiting,
 )
 from orchestrator.store.views import RunState, StepState
-from orchestrator.telemetry import events
+from orchestrator.telemetry import decided
 from orchestrator.telemetry.logs import emit, identity
 from schemas.canonical import NotCanonical, canonical_text, parse_json
 from schemas.ids import RunRef
@@ -161,7 +161,7 @@ def _make(desk: Desk, run_id: str, order: Order, state: RunState | None = None) 
     made = desk.ledger.decide(
         row.run_id, seen.generation, order.kind, order.by, order.reason, order.step_id, details_text=details
     )
-    emit(events.DecisionMade(order.kind, order.by, seen.generation))
+    emit(decided.DecisionMade(order.kind, order.by, seen.generation))
     try:
         _carry_out_up_to(desk, row.run_id, made)
     except StoreError as away:
@@ -192,7 +192,7 @@ def carry_out(desk: Desk, decision: Decision) -> str:
     with identity(run_id=row.run_id, step_id=decision.step_id):
         outcome = _CARRIED_OUT_BY[decision.kind](desk, row, decision)
         if desk.ledger.decision_done(decision.id, outcome):
-            emit(events.DecisionDone(decision.kind, decision.made_by, outcome))
+            emit(decided.DecisionDone(decision.kind, decision.made_by, outcome))
     return outcome
 
 

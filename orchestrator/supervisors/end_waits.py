@@ -11,7 +11,7 @@ from orchestrator.store import Store
 from orchestrator.store.replies import Due, Failed, InDoubt, Publish
 from orchestrator.store.views import StepState
 from orchestrator.supervisors.passes import Counts, Duties, walk
-from orchestrator.telemetry import events
+from orchestrator.telemetry import decided
 from orchestrator.telemetry.logs import emit
 from schemas.ids import RunRef
 from schemas.states import RunStatus, StepStatus
@@ -41,7 +41,7 @@ def end_wait(app: App, store: Store, ledger: Ledger, ref: RunRef, step_id: str) 
     verdict = store.runs.wait_over(ref, step_id)
     if not isinstance(verdict, Failed | InDoubt):
         return None
-    emit(events.WaitOver(waited_for))
+    emit(decided.WaitOver(waited_for))
     return verdict.publish
 
 

@@ -364,35 +364,6 @@ class RunSettled(Occurrence):
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionMade(Occurrence):
-    """A person's decision lies in the ledger; the run has not heard of it yet."""
-
-    event = "decision.made"
-    kind: str
-    by: str
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionDone(Occurrence):
-    """The store has answered a decision; outcome: what it answered."""
-
-    event = "decision.done"
-    kind: str
-    by: str
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class WaitOver(Occurrence):
-    """Nobody answered for a step in time: it counts as failure. waited_for: approval or an answer to a doubt."""
-
-    event = "wait.over"
-    level = "warning"
-    waited_for: str
-
-
-@dataclass(frozen=True, slots=True)
 class LetterWritten(Occurrence):
     """A dead letter lies in the ledger."""
 

@@ -1,0 +1,34 @@
+"""Facts about what people decide, and about waiting for them. Of the kind of orchestrator.telemetry.events."""
+
+from dataclasses import dataclass
+
+from orchestrator.telemetry.events import Occurrence
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionMade(Occurrence):
+    """A person's decision lies in the ledger; the run has not heard of it yet."""
+
+    event = "decision.made"
+    kind: str
+    by: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionDone(Occurrence):
+    """The store has answered a decision; outcome: what it answered."""
+
+    event = "decision.done"
+    kind: str
+    by: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitOver(Occurrence):
+    """Nobody answered for a step in time: it counts as failure. waited_for: approval or an answer to a doubt."""
+
+    event = "wait.over"
+    level = "warning"
+    waited_for: str
