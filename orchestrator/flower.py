@@ -8,29 +8,32 @@ It runs inside this process, so neither its configuration file nor its FLOWER_* 
 """
 
 import asyncio
+import errno
 import ipaddress
 import logging
 import os
 import secrets
 import signal
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import ConfigError
-from orchestrator.settings import Settings
+from orchestrator.settings import Settings, is_named
 from orchestrator.telemetry import logs
 
 USER: Final = "mandor"
 PASSWORD_FILE: Final = "flower.password"  # noqa: S105  # where it is, not what it is
+URL_FILE: Final = "flower.url"
 PASSWORD_BYTES: Final = 18
 SHORTEST: Final = 12
 # a task with ids as arguments takes about 4 KB in Flower's memory, its search index included
 MAX_TASKS: Final = 10_000
 MAX_WORKERS: Final = 200
-COLUMNS: Final = "name,state,kwargs,received,started,runtime,worker,uuid"
+COLUMNS: Final = "uuid,state,name,received,started,runtime,worker"  # the uuid says run and step
 FOREIGN: Final = "FLOWER_"
 
 
@@ -94,30 +97,36 @@ def is_loopback(address: str) -> bool:
     return False
 
 
-def url(given: Settings) -> str:
-    """Where to open it in a browser."""
-    host = f"[{given.flower_address}]" if ":" in given.flower_address else given.flower_address
-    return f"http://{host}:{given.flower_port}"
+def url(home: Path) -> str:
+    """Where this home's Flower was last told to be opened in a browser; empty if it never ran."""
+    with suppress(OSError):
+        return (home / URL_FILE).read_text(encoding="ascii")
+    return ""
 
 
-def introduction(given: Settings, secret: Password) -> str:
+def introduction(where: str, secret: Password) -> str:
     """Where it is and how to get in. Only a fresh password is shown."""
-    shown = f"password {secret.text} (shown this once," if secret.fresh else "password as first shown ("
-    return f"Flower: {url(given)}  user {USER}, {shown} kept in {secret.path})".replace("( kept", "(kept")
+    shown = f"password {secret.text} (shown this once, kept" if secret.fresh else "password as first shown (kept"
+    return f"Flower: {where}  user {USER}, {shown} in {secret.path})"
 
 
-def serve(given: Settings, secret: Password) -> None:
-    """Run Flower until SIGTERM or Ctrl-C. ConfigError: it may not listen there, or somebody else does."""
+def serve(given: Settings, secret: Password, introduce: Callable[[str], None]) -> None:
+    """Run Flower until SIGTERM or Ctrl-C. ConfigError: it may not listen there, or somebody else does.
+
+    introduce: called with its URL once it listens.
+    """
     check(given)
     logs.configure(given)
     for name in sorted(name for name in os.environ if name.startswith(FOREIGN)):
         logs.logger("mandor").warning("setting.unknown", name=name, hint="Flower is set up by MANDOR_FLOWER_* here")
     asyncio.set_event_loop(asyncio.new_event_loop())
     application = _application(given, secret)
-    _listen(application, given)
+    where = _listen(application, given)
     loop = application.io_loop
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.asyncio_loop.add_signal_handler(number, loop.stop)
+    _remember(given.home, where)
+    introduce(where)
     logs.announce_ready("flower")
     try:
         application.start()
@@ -137,9 +146,13 @@ def _application(given: Settings, secret: Password) -> Any:
     logging.getLogger("flower.inspector").setLevel(logging.ERROR)  # warns of each question while no worker is there
     for name, value in chosen(given, secret).items():
         setattr(options, name, value)
-    # its counters are open to everybody by default, and they name workers and tasks
-    Metrics.prepare = lambda page: page.get_current_user()
+    Metrics.prepare = _ask_who
     return Flower(capp=app, options=options, **pages)
+
+
+def _ask_who(page: Any) -> None:
+    """Flower shows its counters to everybody, and they name workers and tasks; here they are asked who they are."""
+    page.get_current_user()
 
 
 def chosen(given: Settings, secret: Password) -> dict[str, Any]:
@@ -157,12 +170,24 @@ def chosen(given: Settings, secret: Password) -> dict[str, Any]:
     }
 
 
-def _listen(application: Any, given: Settings) -> None:
+def _listen(application: Any, given: Settings) -> str:
+    """Listen; answers the URL. Without a word about the port any is good enough, if the usual one is taken."""
     try:
-        application.start_http_server()
+        port = application.start_http_server()
     except OSError as wrong:
-        raise ConfigError(
-            f"cannot listen on {given.flower_address}:{given.flower_port}: {wrong.strerror or wrong}",
-            path="MANDOR_FLOWER_PORT",
-            hint="is another Flower there? name another port",
-        ) from wrong
+        if is_named("flower_port") or wrong.errno != errno.EADDRINUSE:
+            raise ConfigError(
+                f"cannot listen on {given.flower_address}:{given.flower_port}: {wrong.strerror or wrong}",
+                path="MANDOR_FLOWER_PORT",
+                hint="is another Flower there? name another port",
+            ) from wrong
+        application.options.port = 0
+        port = application.start_http_server()
+    host = f"[{given.flower_address}]" if ":" in given.flower_address else given.flower_address
+    return f"http://{host}:{port}"
+
+
+def _remember(home: Path, where: str) -> None:
+    draft = home / f"{URL_FILE}.new"
+    draft.write_text(where, encoding="ascii")
+    draft.replace(home / URL_FILE)

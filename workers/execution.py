@@ -33,7 +33,7 @@ from orchestrator.store.replies import (
 from orchestrator.telemetry import events, logs
 from schemas.ids import step_task_id
 from schemas.messages import Receipt, ReceiptStatus, StepMessage
-from schemas.states import EffectClass
+from schemas.states import EffectClass, StepStatus
 from workers import failures, givenup
 from workers.attempt import Attempt
 from workers.binding import bind
@@ -133,9 +133,17 @@ def _not_granted(message: StepMessage, services: Services, claim: Claim) -> Repo
         case InputsTooLarge():
             services.publisher.publish(claim.publish)
             return GivenUp("the results it refers to are too large")
+    if isinstance(claim, Stop) and _has_failed(message, services):
+        return GivenUp(f"it has failed before; its run is {claim.status}")
     status = claim.status if isinstance(claim, Stop | NotDue) else None
     logs.emit(events.ClaimRefused(word(claim), status))
     return Nothing(word(claim))
+
+
+def _has_failed(message: StepMessage, services: Services) -> bool:
+    """Whether the message came back to a step that was given up on meanwhile: Celery is to know what became of it."""
+    step = services.store.views.step(message.ref, message.step_id)
+    return step is not None and step.status in {StepStatus.FAILED, StepStatus.IN_DOUBT}
 
 
 # ---- the attempt

@@ -42,7 +42,6 @@ class ClaimRequest(Request):
     """The request of a task that holds a claim in the store while it runs."""
 
     _child: str | None = None
-    _comes_back = False
 
     @cached_property
     def _context(self) -> Any:
@@ -65,13 +64,12 @@ class ClaimRequest(Request):
         """Hard limit: the child is killed, its claim ended, before the message goes back."""
         if not soft:
             self._end_claim()
-            self._comes_back = True
         super().on_timeout(soft, timeout)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002  # Celery's name
-        """What goes back to its queue has not failed, whatever Celery calls it: Flower shows a retry."""
-        told = "task-retried" if type == "task-failed" and self._comes_back else type
-        super().send_event(told, **fields)
+        """What goes back to its queue will be tried again, and Flower shows it as that."""
+        goes_back = type == "task-rejected" and fields.get("requeue")
+        super().send_event("task-retried" if goes_back else type, **fields)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """A failed task, or a lost child."""

@@ -26,6 +26,9 @@ def command() -> None:
     given = services().settings
     flower.check(given)
     secret = flower.password(given.home)
-    if secret.fresh or sys.stderr.isatty():
-        output.note(flower.introduction(given, secret))
-    flower.serve(given, secret)
+
+    def introduce(where: str) -> None:
+        if secret.fresh or sys.stderr.isatty():
+            output.note(flower.introduction(where, secret))
+
+    flower.serve(given, secret, introduce)

@@ -26,6 +26,7 @@ class Lines:
         self.as_json = as_json
         self._on_gone = on_gone
         self._colour = self._out.isatty() and not os.environ.get("NO_COLOR")
+        self._start = "\r" if self._out.isatty() else ""  # over the ^C that a terminal shows for the key
         self._colours: dict[str, int] = {}
         self._lock = threading.Lock()
         self._gone = False
@@ -63,7 +64,7 @@ class Lines:
             if self._gone:
                 return
             try:
-                print(text, file=self._out, flush=True)
+                print(self._start + text, file=self._out, flush=True)
             except OSError:
                 self._gone = True
                 self._on_gone()

@@ -78,7 +78,7 @@ def facts(ready: "Ready") -> dict[str, Any]:
         "seconds": round(ready.seconds, 1),
         "processes": ready.processes,
         "home": str(ready.settings.home.absolute()),
-        "flower": flower.url(ready.settings),
+        "flower": ready.flower_url,
         "flower_user": flower.USER,
         "flower_password_file": str(ready.secret.path),
     }
@@ -91,7 +91,7 @@ def introduction(ready: "Ready") -> Iterator[str]:
     given, mandor = ready.settings, " ".join([*places(), mandor_command()])
     yield f"ready after {ready.seconds:.1f} s: {', '.join(ready.processes)}"
     yield f"home: {given.home.absolute()}, server: {without_secrets(given.redis_url)}"
-    yield flower.introduction(given, ready.secret)
+    yield flower.introduction(ready.flower_url, ready.secret)
     yield "try in another terminal, in this folder:"
     yield f"  {mandor} run submit --plan {shlex.quote(_short(HELLO))} --wait"
     yield f"  {mandor} actions list"

@@ -39,11 +39,12 @@ class AlreadyUp(MandorError):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Everything runs. settings: those of the processes; seconds: how long it took; secret: Flower's password."""
+    """Everything runs. settings: those of the processes; seconds: how long it took; secret: the password of Flower."""
 
     settings: Settings
     processes: list[str]
     seconds: float
+    flower_url: str
     secret: flower.Password
 
 
@@ -76,7 +77,8 @@ def run(given: Settings, screen: Screen, stop: Stop) -> None:
                 crew.start()
                 names = [command.name for command in commands]
                 _Watch(crew, server, prepared, screen).until(
-                    stop, lambda: screen.ready(Ready(prepared, names, time.monotonic() - began, secret))
+                    stop,
+                    lambda: screen.ready(Ready(prepared, names, time.monotonic() - began, flower.url(home), secret)),
                 )
             finally:
                 crew.drain(lambda: stop.hurried)
@@ -88,7 +90,6 @@ def environment(given: Settings, home: Path) -> dict[str, str]:
         "home": str(home),
         "redis_url": given.redis_url,
         "embedded": str(given.embedded).lower(),
-        "flower_port": str(given.flower_port),
         "log_format": given.log_format,
     }
     return {**os.environ, **{env_name(field): value for field, value in values.items()}}
@@ -168,11 +169,12 @@ def _prepare(given: Settings, server: EmbeddedServer | None, screen: Screen) -> 
         given = given.model_copy(update={"redis_url": found.redis_url, "embedded": found.embedded})
     startup.check_environment(given)
     flower.check(given)
+    _check_port(given)
     if server is None:
         _check_named(given)
     else:
         _set_up(given, screen)
-    return given.model_copy(update={"flower_port": flower_port(given)})
+    return given
 
 
 def _set_up(given: Settings, screen: Screen) -> None:
@@ -212,13 +214,10 @@ def _check_named(given: Settings) -> None:
         store.close()
 
 
-def flower_port(given: Settings) -> int:
-    """The port that was asked for; without a word, the usual one if it is free, else any."""
-    if address.is_free(given.flower_port):
-        return given.flower_port
-    if is_named("flower_port"):
+def _check_port(given: Settings) -> None:
+    """A port that was asked for and is taken; without a word Flower finds itself another."""
+    if is_named("flower_port") and not address.is_free(given.flower_port):
         raise ConfigError(f"port {given.flower_port} is taken", path="MANDOR_FLOWER_PORT", hint="name another, or none")
-    return address.free_port()
 
 
 # ---- while it runs
