@@ -1,5 +1,6 @@
 """How processes of ours start: alone from the Procfile, or not at all, saying why."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -51,6 +52,29 @@ def test_every_line_of_the_procfile_starts_alone(env: dict[str, str], tmp_path: 
     with Processes({**env, **port}, tmp_path) as processes:
         for command in procfile.commands({}):
             processes.start(command.name, *command.argv, ready=command.ready)
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """A folder for PATH with the commands that the Procfile names, whatever this environment has installed."""
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    for name, module in procfile.MODULES.items():
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+def test_the_procfile_runs_under_honcho(env: dict[str, str], tmp_path: Path, scripts: Path) -> None:
+    given = {"PATH": f"{scripts}:{env['PATH']}", "MANDOR_FLOWER_PORT": str(free_port())}
+    with Processes({**env, **given}, tmp_path) as processes:
+        file = str(procfile.procfile())
+        honcho = processes.python("honcho", "-m", "honcho", "-d", str(tmp_path), "-f", file, "start")
+        for name, _ in procfile.lines(Path(file).read_text()):
+            processes.wait_for_line(rf"{name}\.\d+ .*{procfile.READY}", timeout_s=90)
+        honcho.signal(signal.SIGTERM)
+        assert honcho.wait(30) is not None
 
 
 def test_without_the_soft_stop_a_worker_does_not_start(env: dict[str, str], tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from orchestrator import verification
 from orchestrator.ledger import Ledger, open_ledger
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
-from tests.support.environment import ROOT
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,10 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 def _configuration() -> ModuleType:
     """celeryconfig.py, read again: it looks at the settings when it is imported."""
-    spec = importlib.util.spec_from_file_location("celeryconfig_of_a_test", ROOT / "celeryconfig.py")
+    ours = importlib.util.find_spec("celeryconfig")
+    assert ours is not None
+    assert ours.origin is not None
+    spec = importlib.util.spec_from_file_location("celeryconfig_of_a_test", ours.origin)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
