@@ -218,6 +218,21 @@ class RunView(Strict):
     error: ErrorView | None = None
 
 
+class RunLine(Strict):
+    """A run as `run list` prints it. source: who said the status; the ledger knows a run's beginning and end only."""
+
+    run_id: RunId
+    status: Status
+    reason: str | None
+    planner: str | None
+    session_id: str | None
+    request_id: str
+    generation: Generation
+    created_at: Moment
+    ended_at: Moment | None
+    source: Literal["store", "ledger"]
+
+
 class EventView(Strict):
     """One transition of a run, a line of `run events`. steps: those it moved; details: what else is known of it."""
 

@@ -18,6 +18,7 @@ from orchestrator.ledger.rows import (
     DecisionOver,
     Epoch,
     LedgerRun,
+    ListedRun,
     PlannerAnswer,
     Record,
     RecordChange,
@@ -96,6 +97,11 @@ class Ledger:
         """Up to `limit` runs, newest first, accepted before the run `before`: the last of the page that was read."""
         with self._database.reading() as connection:
             return reads.newest_runs(connection, limit, before)
+
+    def listed(self, limit: int, before: str | None = None) -> list[ListedRun]:
+        """The same page as `runs`, of what a list shows: goals, contexts and plans stay where they are."""
+        with self._database.reading() as connection:
+            return reads.listed_runs(connection, limit, before)
 
     def open_runs(self, after: str | None, limit: int) -> list[LedgerRun]:
         """Up to `limit` runs that have no end yet, in the order of their ids, beyond the id `after`."""

@@ -1,12 +1,22 @@
 """What the ledger remembers, as functions of an open transaction."""
 
 import json
+from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, RowMapping, Select, and_, select, tuple_
+from sqlalchemy import JSON, Column, Connection, Row, RowMapping, Select, and_, select, tuple_, type_coerce
 
 from orchestrator.ledger import tables
-from orchestrator.ledger.rows import Decision, Epoch, LedgerRun, PlannerAnswer, Record, RecordChange, StoredPlan
+from orchestrator.ledger.rows import (
+    Decision,
+    Epoch,
+    LedgerRun,
+    ListedRun,
+    PlannerAnswer,
+    Record,
+    RecordChange,
+    StoredPlan,
+)
 from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, records, runs
 from schemas.dead_letter import DeadLetter, DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
@@ -28,6 +38,15 @@ def newest_runs(connection: Connection, limit: int, before: str | None) -> list[
     """Runs by time of acceptance, newest first, older than the run `before`."""
     query = older_than(runs_with_plans(), runs.c.accepted_at, runs.c.run_id, before)
     return [as_run(row) for row in connection.execute(query.limit(limit)).mappings()]
+
+
+def listed_runs(connection: Connection, limit: int, before: str | None) -> list[ListedRun]:
+    """The columns of a list, newest first, older than the run `before`."""
+    names = (field.name for field in fields(ListedRun) if field.name != "planner")
+    planner = type_coerce(runs.c.submission_text, JSON)["planner"].as_string().label("planner")
+    query = older_than(select(*(runs.c[name] for name in names), planner), runs.c.accepted_at, runs.c.run_id, before)
+    found = connection.execute(query.limit(limit)).mappings()
+    return [ListedRun(**{**row, "status": RunStatus(row["status"])}) for row in found]
 
 
 def open_runs(connection: Connection, after: str | None, limit: int) -> list[LedgerRun]:

@@ -40,6 +40,22 @@ class LedgerRun(AcceptedRun):
 
 
 @dataclass(frozen=True, slots=True)
+class ListedRun:
+    """What a list tells of a run. planner: as the submission names it, None for a ready plan."""
+
+    run_id: str
+    session: str
+    session_id: str | None
+    request_id: str
+    planner: str | None
+    accepted_at: int
+    generation: int
+    status: RunStatus
+    reason: str | None
+    ended_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """created: by this call. run: the row that stands; a caller that finds it ended must not start it again."""
 
