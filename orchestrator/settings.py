@@ -1,12 +1,15 @@
 """Every setting of an installation: one model, prefix MANDOR_, each default with its reason."""
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from orchestrator.errors import ConfigError
@@ -134,21 +137,48 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def relations(self) -> Self:
         """Settings that only make sense together."""
-        rules = (
-            ("sweep_s", 2 * self.sweep_s < self.lease_s, "lease_s", "two sweeps must fit into one lease"),
-            ("backoff_s", self.backoff_s <= self.backoff_max_s, "backoff_max_s", "the first wait exceeds the longest"),
-            (
-                "visibility_timeout_s",
-                self.visibility_timeout_s > max(self.timeout_s, self.planner_timeout_s) + self.stop_grace_s,
-                "timeout_s, planner_timeout_s and stop_grace_s",
-                "the broker would give a message back while its step still runs",
-            ),
-            ("timeout_s", self.timeout_s < self.deadline_s, "deadline_s", "one attempt may not outlast its run"),
-        )
-        for name, holds, other, why in rules:
-            if not holds:
-                raise ValueError(f"{env_name(name)} does not fit {other}: {why}")
+        broken = tuple(_broken(self))
+        if broken:
+            raise RelationsBroken(broken)
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Two settings that do not fit each other. other: one name or several, as told to people."""
+
+    field: str
+    other: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{env_name(self.field)} does not fit {self.other}: {self.why}"
+
+
+class RelationsBroken(ValueError):
+    """Every relation that does not hold, in `broken`."""
+
+    def __init__(self, broken: tuple[Broken, ...]) -> None:
+        super().__init__("; ".join(map(str, broken)))
+        self.broken = broken
+
+
+def _broken(given: Settings) -> Iterator[Broken]:
+    attempt_s = max(given.timeout_s, given.planner_timeout_s) + given.stop_grace_s
+    rules = (
+        ("sweep_s", 2 * given.sweep_s < given.lease_s, ("lease_s",), "two sweeps must fit into one lease"),
+        ("backoff_s", given.backoff_s <= given.backoff_max_s, ("backoff_max_s",), "the first wait exceeds the longest"),
+        (
+            "visibility_timeout_s",
+            given.visibility_timeout_s > attempt_s,
+            ("timeout_s", "planner_timeout_s", "stop_grace_s"),
+            "the broker would give a message back while its step still runs",
+        ),
+        ("timeout_s", given.timeout_s < given.deadline_s, ("deadline_s",), "one attempt may not outlast its run"),
+    )
+    for field, holds, others, why in rules:
+        if not holds:
+            yield Broken(field, ", ".join(map(env_name, others)), why)
 
 
 def env_name(field: str) -> str:
@@ -168,13 +198,39 @@ def unknown_names() -> list[str]:
 
 
 def read_settings() -> Settings:
-    """The settings of the environment. ConfigError names the variable that is wrong."""
+    """The settings of the environment. ConfigError names the first variable that is wrong."""
+    found = read_or_problems()
+    if isinstance(found, Settings):
+        return found
+    raise found[0]
+
+
+def read_or_problems() -> Settings | list[ConfigError]:
+    """The settings of the environment, or all that is wrong with them."""
     try:
         return Settings()
     except ValidationError as wrong:
-        first = wrong.errors()[0]
-        path = env_name(str(first["loc"][0])) if first["loc"] else None
-        raise ConfigError(first["msg"].removeprefix("Value error, "), path=path, hint="see `mandor config`") from None
+        return [problem for error in wrong.errors() for problem in _problems(error)]
+
+
+def _problems(error: ErrorDetails) -> Iterator[ConfigError]:
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, RelationsBroken):
+        for broken in cause.broken:
+            yield ConfigError(str(broken), path=env_name(broken.field), hint=f"raise or lower one: {_now(broken)}")
+        return
+    path = env_name(str(error["loc"][0])) if error["loc"] else None
+    hint = f"set {path} anew or unset it" if path else "see `mandor config check`"
+    yield ConfigError(error["msg"].removeprefix("Value error, "), path=path, hint=hint)
+
+
+def _now(broken: Broken) -> str:
+    names = (env_name(broken.field), *broken.other.split(", "))
+    return ", ".join(f"{name}={os.environ.get(name) or format(_default(name), 'g')}" for name in names)
+
+
+def _default(name: str) -> Any:
+    return Settings.model_fields[name.removeprefix(PREFIX).lower()].default
 
 
 @cache

@@ -32,6 +32,11 @@ def knock(url: str, setting: str) -> str | None:
     return None
 
 
+def check_url(url: str, setting: str) -> None:
+    """ConfigError: the URL names nobody who could be reached."""
+    _parts(url, setting)
+
+
 def _parts(url: str, setting: str) -> SplitResult:
     where = urlsplit(url)
     try:

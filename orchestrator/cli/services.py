@@ -14,6 +14,7 @@ from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
+    from orchestrator.following import Follower
     from orchestrator.ledger import Ledger
     from orchestrator.lookup import Lookup
     from orchestrator.store import Store
@@ -60,6 +61,12 @@ class Services:
 
         return Lookup(self.ledger, self.store)
 
+    def follower(self, run_id: str) -> "Follower":
+        """Follows one run. NotFound: nobody accepted it."""
+        from orchestrator.following import Follower
+
+        return Follower(self.lookup, self.store, run_id)
+
     @cached_property
     def client(self) -> "Client":
         """Submits runs."""
@@ -80,11 +87,11 @@ def services() -> Services:
 def warn_of_unknown_names() -> None:
     """A mistyped variable changes nothing; saying so is all that helps."""
     for name in configuration.unknown_names():
-        output.note(f"warning: no setting is called {name}{guess(name)}")
+        close = similar(name)
+        output.note(f"warning: no setting is called {name}" + (f"; did you mean {close}?" if close else ""))
 
 
-def guess(name: str) -> str:
-    """`; did you mean …?`, if there is a setting with a similar name."""
+def similar(name: str) -> str | None:
+    """The setting that a mistyped name was probably meant for."""
     known = [configuration.env_name(field) for field in Settings.model_fields]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.75)), None)

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,3 +61,94 @@ def test_wrong_settings_are_shown_too_and_named(
     assert "error: MANDOR_SWEEP_S" in captured.err
     assert run(mandor, ["config", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["path"] == "MANDOR_SWEEP_S"
+
+
+def check(capsys: pytest.CaptureFixture[str], code: int = 1) -> dict[str, Any]:
+    assert run(mandor, ["config", "check", "--json"]) == code
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+@pytest.fixture
+def policy_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "policy.json"
+    path.write_text('{"max_steps": 7, "limits": {"timeout_s": 30}}')
+    monkeypatch.setenv("MANDOR_POLICY_FILE", str(path))
+    return path
+
+
+def test_what_a_file_narrows_has_the_file_as_its_source(policy_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row for row in config(capsys)["settings"]}
+    for name, value in (("MANDOR_MAX_STEPS", 7), ("MANDOR_TIMEOUT_S", 30)):
+        assert (rows[name]["value"], rows[name]["source"], rows[name]["file"]) == (value, "file", str(policy_file))
+    assert rows["MANDOR_POLICY_FILE"]["source"] == "environment"
+    assert rows["MANDOR_ATTEMPTS"]["source"] == "default"
+
+
+def test_the_home_s_own_server_is_found_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / "server.conf").write_text("port 4711\nrequirepass hunter2\n")
+    monkeypatch.setenv("MANDOR_HOME", str(tmp_path))
+    rows = {row["name"]: row for row in config(capsys)["settings"]}
+    assert rows["MANDOR_REDIS_URL"]["file"] == str(tmp_path / "server" / "server.conf")
+    assert rows["MANDOR_REDIS_URL"]["value"] == "redis://:***@127.0.0.1:4711/0"
+
+
+def test_nothing_wrong_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(capsys, 0) == {"problems": [], "settings": []}
+    assert run(mandor, ["config", "check"]) == 0
+    assert "nothing is wrong" in capsys.readouterr().out
+
+
+def test_all_that_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in {"LEASE": "3", "SWEEP_S": "20", "TIMEOUT_S": "7200"}.items():
+        monkeypatch.setenv(f"MANDOR_{name}", value)
+    found = {problem["path"]: problem for problem in check(capsys)["problems"]}
+    assert set(found) == {"MANDOR_LEASE", "MANDOR_SWEEP_S", "MANDOR_VISIBILITY_TIMEOUT_S", "MANDOR_TIMEOUT_S"}
+    assert found["MANDOR_LEASE"]["hint"] == "did you mean MANDOR_LEASE_S?"
+    assert "MANDOR_SWEEP_S=20, MANDOR_LEASE_S=15" in found["MANDOR_SWEEP_S"]["hint"]
+    assert all(problem["hint"] for problem in found.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "path"),
+    [
+        ("MANDOR_POLICY_FILE", "/nowhere/policy.json", "MANDOR_POLICY_FILE"),
+        ("MANDOR_LEDGER_URL", "mysql://host/db", "MANDOR_LEDGER_URL"),
+        ("MANDOR_REDIS_URL", "redis://u:hunter2@host:port/0", "MANDOR_REDIS_URL"),
+        ("MANDOR_BROKER_URL", "kafka://host", "MANDOR_BROKER_URL"),
+        ("MANDOR_FLOWER_ADDRESS", "0.0.0.0", "MANDOR_FLOWER_ADDRESS"),
+        ("MANDOR_SHARDS", "1000", "MANDOR_SHARDS"),
+        ("CELERY_BROKER_URL", "redis://elsewhere", "CELERY_BROKER_URL"),
+    ],
+)
+def test_each_fault_is_named_once_with_the_mend_and_without_secrets(
+    name: str, value: str, path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, value)
+    answer = check(capsys)
+    assert [problem["path"] for problem in answer["problems"]] == [path]
+    assert answer["problems"][0]["hint"]
+    assert "hunter2" not in json.dumps(answer)
+
+
+def test_a_policy_file_that_widens_names_both(policy_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy_file.write_text('{"max_steps": 5000}')
+    (problem,) = check(capsys)["problems"]
+    assert problem["path"] == "MANDOR_POLICY_FILE"
+    assert "MANDOR_MAX_STEPS" in problem["hint"]
+
+
+def test_for_people_each_fault_is_followed_by_its_mend(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MANDOR_BACKOFF_S", "90")
+    assert run(mandor, ["config", "check"]) == 1
+    captured = capsys.readouterr()
+    assert "MANDOR_BACKOFF_S  90     environment" in captured.out
+    assert captured.err == (
+        "error: MANDOR_BACKOFF_S does not fit MANDOR_BACKOFF_MAX_S: the first wait exceeds the longest\n"
+        "  raise or lower one: MANDOR_BACKOFF_S=90, MANDOR_BACKOFF_MAX_S=60\n"
+    )
