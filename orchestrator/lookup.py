@@ -27,7 +27,7 @@ class Lookup:
         """The ledger's row, which also says where the run's state lies."""
         row = self._ledger.run(run_id.lower()) if is_run_id(run_id.lower()) else None
         if row is None:
-            raise NotFound(f"no run {run_id}", path="run_id", hint="`mandor run submit` prints the id of a run")
+            raise NotFound(f"no run {run_id}", path="run_id", hint="`mandor run list` shows which there are")
         return row
 
     def ref(self, row: LedgerRun) -> RunRef:

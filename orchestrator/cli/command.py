@@ -41,6 +41,14 @@ INTERRUPTED: Final = 130
 _SERVICES: Final = (StoreError, LedgerUnavailable, LedgerMissing, BrokerUnavailable, NoAnswer)
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, where there is something to say about it."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__()
+        self.hint = hint
+
+
 class Command(click.Command):
     """A command that takes --json."""
 
@@ -158,8 +166,8 @@ def run(group: click.Group, arguments: Sequence[str]) -> int:
     try:
         answer = group.main(list(arguments), prog_name="mandor", standalone_mode=False)
         return answer if isinstance(answer, int) else DONE
-    except (KeyboardInterrupt, click.Abort):
-        return _tell(MandorError("interrupted"), "interrupted", INTERRUPTED, arguments)
+    except (KeyboardInterrupt, click.Abort) as stop:
+        return _tell(MandorError("interrupted", hint=_hint_of(stop)), "interrupted", INTERRUPTED, arguments)
     except click.exceptions.NoArgsIsHelpError as wrong:
         return _show_help(wrong, arguments)
     except click.ClickException as wrong:
@@ -170,6 +178,11 @@ def run(group: click.Group, arguments: Sequence[str]) -> int:
         return _tell(error, error.kind, exit_code(error), arguments)
     except Exception as error:  # noqa: BLE001  # the promise that nothing escapes
         return _fault(error, arguments)
+
+
+def _hint_of(stop: BaseException) -> str | None:
+    """What there is to say about a Ctrl-C, which click hands on as its own exception."""
+    return next((one.hint for one in (stop, stop.__cause__) if isinstance(one, Interrupted)), None)
 
 
 def exit_code(error: MandorError) -> int:

@@ -7,6 +7,7 @@ import click
 from orchestrator.cli import output
 from orchestrator.cli.command import Group
 from orchestrator.cli.services import services
+from orchestrator.cli.waiting import waiting_for
 
 
 @click.group("ledger", cls=Group)
@@ -28,7 +29,8 @@ def upgrade() -> None:
     from orchestrator import verification
 
     tools = services()
-    done = verification.upgrade(tools.ledger, tools.settings)
+    with waiting_for("setting up ledger and state store"):
+        done = verification.upgrade(tools.ledger, tools.settings)
     if output.as_json():
         output.print_json(asdict(done))
         return
@@ -50,7 +52,8 @@ def verify() -> None:
     from orchestrator import verification
 
     tools = services()
-    found = verification.verify(tools.ledger, tools.store, tools.settings)
+    with waiting_for("looking for every open run"):
+        found = verification.verify(tools.ledger, tools.store, tools.settings)
     if output.as_json():
         output.print_json(asdict(found))
     elif found.shards:

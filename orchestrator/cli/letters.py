@@ -8,6 +8,7 @@ import click
 from orchestrator.cli import output
 from orchestrator.cli.command import Group
 from orchestrator.cli.services import services
+from orchestrator.cli.waiting import waiting_for
 from orchestrator.errors import NotFound
 from orchestrator.telemetry.text import printable
 from schemas.dead_letter import DeadLetter, DeadLetterKind
@@ -31,7 +32,8 @@ def list_letters(kind: str | None, limit: int, before: str | None) -> None:
       mandor dlq list --kind plan --json | jq -r '.dead_letters[].id'
     """
     wanted = DeadLetterKind(kind) if kind else None
-    letters = services().ledger.letters(limit + 1, before, wanted)
+    with waiting_for("asking the ledger"):
+        letters = services().ledger.letters(limit + 1, before, wanted)
     page = letters[:limit]
     following = page[-1].id if len(letters) > limit else None
     if output.as_json():
@@ -71,7 +73,8 @@ def show(letter_id: str) -> None:
       mandor dlq show ID
       mandor dlq show ID --json | jq -r '.attempts[0].raw'
     """
-    letter = services().ledger.letter(letter_id)
+    with waiting_for("asking the ledger"):
+        letter = services().ledger.letter(letter_id)
     if letter is None:
         raise NotFound(f"no dead letter {letter_id}", path="letter_id", hint="`mandor dlq list` shows what there is")
     if output.as_json():

@@ -40,7 +40,12 @@ def prepare_streams() -> None:
 
 def has_colours(stream: IO[str]) -> bool:
     """Whether who reads this stream is a terminal that wants colours."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return can_move(stream) and not os.environ.get("NO_COLOR")
+
+
+def can_move(stream: IO[str]) -> bool:
+    """Whether it is a terminal on which something written can be written over."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def console(*, stderr: bool = False, soft_wrap: bool = True) -> "Console":
@@ -121,3 +126,27 @@ def when(at: str | int | None) -> str | None:
 def clock(at_ms: int) -> str:
     """The time of day of a moment, with milliseconds, in the reader's own time zone."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def duration(ms: int) -> str:
+    """How long something took: `12 ms`, `3.4 s`, `2 min 05 s`, `3 h 07 min`."""
+    if ms < 1000:
+        return f"{max(ms, 0)} ms"
+    return f"{ms / 1000:.1f} s" if ms < 60_000 else age(ms)
+
+
+def about(ms: int) -> str:
+    """How long something has lasted, roughly: `4 s`, `2 min`, `3 h`, `2 d`."""
+    return " ".join(age(ms).split()[:2])
+
+
+def age(ms: int) -> str:
+    """How long something has lasted, to two units: `4 s`, `2 min 05 s`, `3 h 07 min`, `2 d 4 h`."""
+    seconds = max(ms, 0) // 1000
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02} s"
+    if seconds < 86_400:
+        return f"{seconds // 3600} h {seconds // 60 % 60:02} min"
+    return f"{seconds // 86_400} d {seconds // 3600 % 24} h"

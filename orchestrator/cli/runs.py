@@ -1,28 +1,33 @@
 """`mandor run …`: submit work and see what became of it."""
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from orchestrator.cli import follow, inputs, output
-from orchestrator.cli.command import NO, Group
+from orchestrator.cli import follow, inputs, listing, output
+from orchestrator.cli.command import NO, Group, Interrupted
 from orchestrator.cli.reach import check_reach
 from orchestrator.cli.services import Services, services
+from orchestrator.cli.waiting import waiting_for
 from orchestrator.errors import NotFound
 from orchestrator.telemetry.text import printable
 from schemas.run import EventView, RunView, StepView, SubmitAnswer
 from schemas.states import RunStatus
 
 SHOWN_STEPS = 100
+READING = "reading the run"
+SECONDS = click.FloatRange(min=0, min_open=True)
 INTERESTING = frozenset({"running", "STALE", "failed", "in_doubt", "backoff"})
 
 
 @click.group("run", cls=Group)
 def group() -> None:
     """Submit a run, follow it, read its results."""
+
+
+group.add_command(listing.command)
 
 
 @group.command("submit")
@@ -35,10 +40,10 @@ def group() -> None:
 @click.option("--session", "session_id", metavar="ID", help="Label that groups runs.")
 @click.option("--request-id", metavar="ID", help="Same id, same submission: one run, however often it is sent.")
 @click.option("--policy", "policy_file", metavar="FILE|-", help="JSON that narrows the policy for this run.")
-@click.option("--deadline", "deadline_s", type=float, metavar="SECONDS", help="The run fails if it takes longer.")
+@click.option("--deadline", "deadline_s", type=SECONDS, metavar="SECONDS", help="The run fails if it takes longer.")
 @click.option("--wait", is_flag=True, help="Follow the run to its end; exit 0 only if it succeeded.")
 @click.option(
-    "--timeout", "timeout_s", type=float, metavar="SECONDS", help="With --wait: stop following after this long."
+    "--timeout", "timeout_s", type=SECONDS, metavar="SECONDS", help="With --wait: stop following after this long."
 )
 def submit(wait: bool, timeout_s: float | None, **options: Any) -> None:
     """Submit a run and print its id.
@@ -56,14 +61,22 @@ def submit(wait: bool, timeout_s: float | None, **options: Any) -> None:
         raise click.UsageError("say who plans: --planner NAME, or --plan FILE for a ready plan")
     fields = submission(**options)
     tools = services()
-    check_reach(tools.settings)
-    answer = tools.client.submit(**fields)
+    answer = _submit(tools, fields)
     if wait:
         _wait(tools, answer, timeout_s)
     elif output.as_json():
         output.print_json(answer.model_dump(mode="json"))
     else:
         _print_answer(answer)
+
+
+def _submit(tools: Services, fields: dict[str, Any]) -> SubmitAnswer:
+    with waiting_for("waiting for the answer to the submission"):
+        check_reach(tools.settings)
+        try:
+            return tools.client.submit(**fields)
+        except KeyboardInterrupt:
+            raise Interrupted("it may have been accepted; `mandor run list` shows whether it was") from None
 
 
 def submission(
@@ -101,14 +114,41 @@ def _print_answer(answer: SubmitAnswer) -> None:
 def _wait(tools: Services, answer: SubmitAnswer, timeout_s: float | None) -> None:
     if not output.as_json():
         _print_answer(answer)
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    follow.to_the_end(tools.lookup, answer.run_id, deadline)
+    screen = follow.terminal_screen(stderr=True) or follow.Silent()
+    with waiting_for(READING):
+        following = tools.follower(answer.run_id)
+    follow.to_the_end(following, screen, timeout_s)
     run = tools.lookup.run(answer.run_id)
     if output.as_json():
         output.print_json({**answer.model_dump(mode="json"), **run.model_dump(mode="json")})
     else:
         print_run(run, all_steps=False)
     if run.status != RunStatus.SUCCEEDED:
+        click.get_current_context().exit(NO)
+
+
+@group.command("watch")
+@click.argument("run_id", metavar="ID")
+@click.option("--timeout", "timeout_s", type=SECONDS, metavar="SECONDS", help="Stop following after this long.")
+def watch(run_id: str, timeout_s: float | None) -> None:
+    """Follow a run to its end: a table that moves on a terminal, a line for each change in a pipe.
+
+    Exit 0 if the run succeeded, 1 if it ended otherwise. Ctrl-C stops following; the run goes on. With --json each
+    transition is an object on a line, from the run's first, and the last line says how it ended.
+
+    \b
+    Examples:
+      mandor run watch ID
+      mandor run watch ID --json | jq -c '.moves[] | select(.status == "failed")'
+      mandor run watch ID > run.log && echo fine
+    """
+    with waiting_for(READING):
+        run = services().follower(run_id)
+    elsewhere = follow.Objects() if output.as_json() else follow.Lines()
+    follow.to_the_end(run, follow.terminal_screen() or elsewhere, timeout_s)
+    if run.status != RunStatus.SUCCEEDED:
+        if not output.as_json():
+            output.note(f"`mandor run show {run.run_id}` tells more")
         click.get_current_context().exit(NO)
 
 
@@ -123,7 +163,8 @@ def show(run_id: str, all_steps: bool) -> None:
       mandor run show 0190aa6e-5f1c-8a3e-9d5b-2f6c1d7e8a90
       mandor run show ID --json | jq -r '.steps[] | select(.status == "failed") | .error.message'
     """
-    run = services().lookup.run(run_id)
+    with waiting_for(READING):
+        run = services().lookup.run(run_id)
     if output.as_json():
         output.print_json(run.model_dump(mode="json"))
     else:
@@ -160,7 +201,7 @@ def _summary(run: RunView) -> Mapping[str, output.Cell]:
         "plan": run.plan_id,
         "created": output.when(run.created_at),
         "ended": output.when(run.ended_at),
-        "took": duration(took),
+        "took": None if took is None else output.duration(took),
         "steps": f"{done} of {len(run.steps)} completed" if run.steps else None,
         "error": f"{run.error.kind}: {run.error.message}" if run.error else None,
         "note": None if run.steps or not run.plan_hash else "its steps are no longer in the state store",
@@ -178,16 +219,15 @@ def chosen(steps: tuple[StepView, ...]) -> list[StepView]:
 def _step_row(step: StepView) -> list[output.Cell]:
     took = (step.ended_at - step.started_at) if step.ended_at and step.started_at else None
     error = f"{step.error.kind}: {step.error.message}" if step.error else None
-    return [step.index, step.id, step.action, step.status, step.attempt or None, duration(took), error]
-
-
-def duration(ms: int | None) -> str | None:
-    """`12 ms`, `3.4 s`, `2 min 05 s`."""
-    if ms is None:
-        return None
-    if ms < 1000:
-        return f"{ms} ms"
-    return f"{ms / 1000:.1f} s" if ms < 60_000 else f"{ms // 60_000} min {ms // 1000 % 60:02} s"
+    return [
+        step.index,
+        step.id,
+        step.action,
+        step.status,
+        step.attempt or None,
+        None if took is None else output.duration(took),
+        error,
+    ]
 
 
 @group.command("events")
@@ -225,7 +265,8 @@ def result(run_id: str, step_id: str | None) -> None:
       mandor run result ID
       mandor run result ID charge
     """
-    found = services().lookup.results(run_id)
+    with waiting_for(READING):
+        found = services().lookup.results(run_id)
     if step_id is None:
         _print_results(run_id, found)
         return

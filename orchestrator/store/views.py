@@ -1,13 +1,16 @@
 """Reads: the state of a run as frozen values. Never part of a decision."""
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.store.keys import Keys
 from orchestrator.store.replies import DUTIES, Duty
 from orchestrator.store.scripts import Scripts
 from schemas.ids import RunRef
+
+FIELDS: Final = 1000  # of a hash, asked for at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,11 @@ class Views:
         steps = [_step_state(step_id, record, texts.get(step_id)) for step_id, record in records.items()]
         return sorted(steps, key=lambda step: step.index)
 
+    def records(self, ref: RunRef, ids: Sequence[str] | None = None) -> list[StepState]:
+        """All steps, or these, in the plan's order, without their needs: what changes, and not what the plan says."""
+        found = self._fields(self._keys.part(ref, "steps"), ids)
+        return sorted((_step_state(*pair, None) for pair in found.items()), key=lambda step: step.index)
+
     def step(self, ref: RunRef, step_id: str) -> StepState | None:
         record = self._ask("HGET", self._keys.part(ref, "steps"), step_id)
         return _step_state(step_id, record, self._step_text(ref, step_id)) if record else None
@@ -147,9 +155,9 @@ class Views:
     def results(self, ref: RunRef) -> dict[str, str]:
         return _pairs(self._ask("HGETALL", self._keys.part(ref, "results")))
 
-    def errors(self, ref: RunRef) -> dict[str, str]:
-        """JSON text of the last error of each step that has one."""
-        return _pairs(self._ask("HGETALL", self._keys.part(ref, "errors")))
+    def errors(self, ref: RunRef, ids: Sequence[str] | None = None) -> dict[str, str]:
+        """JSON text of the last error of each step, or each of these, that has one."""
+        return self._fields(self._keys.part(ref, "errors"), ids)
 
     def events(self, ref: RunRef, after: str | None = None, count: int | None = None) -> list[Event]:
         """Transitions in their order, behind the one with id `after`."""
@@ -162,8 +170,21 @@ class Views:
         text: str | None = self._ask("HGET", self._keys.part(ref, "plan"), step_id)
         return text
 
+    def _fields(self, key: str, names: Sequence[str] | None) -> dict[str, str]:
+        """A hash, or these fields of it as far as they are there."""
+        if names is None:
+            return _pairs(self._ask("HGETALL", key))
+        found: dict[str, str | None] = {}
+        for page in _pages(names):
+            found |= zip(page, self._ask("HMGET", key, *page), strict=True)
+        return {name: value for name, value in found.items() if value is not None}
+
     def _ask(self, *words: Any) -> Any:
         return self._scripts.ask(*words)
+
+
+def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + FIELDS] for start in range(0, len(names), FIELDS))
 
 
 def _pairs(reply: Any) -> dict[str, str]:

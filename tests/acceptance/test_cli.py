@@ -272,11 +272,100 @@ def test_on_a_terminal_the_progress_moves_and_the_result_has_colours(system: Sys
     assert "\x1b[32msucceeded\x1b[0m" in terminal.text
 
 
+def test_watching_on_a_terminal_shows_the_steps_and_leaves_the_last_picture(system: System, tmp_path: Path) -> None:
+    run_id = system.send({"plan": Path(slow_plan(tmp_path, 2)).read_text()})
+    terminal = Terminal(system.processes.env, "run", "watch", run_id)
+    eventually(lambda: re.search(r"slow.*running.*1 of 3", terminal.read()))
+    assert terminal.end() == 0
+    picture = terminal.text.rpartition(run_id)[2]
+    assert "2 of 2 steps" in picture
+    assert re.search(r"slow.*completed", picture)
+    assert "\x1b[?25h" in terminal.text
+
+
+def test_no_colour_where_none_is_wanted(system: System) -> None:
+    run_id = settled(system, echo_plan()).run_id
+    plain = Terminal({**system.processes.env, "NO_COLOR": "1"}, "run", "show", run_id)
+    assert plain.end() == 0
+    assert "\x1b[3" not in plain.text
+    assert "succeeded" in plain.text
+
+
+def test_watching_in_a_pipe_prints_a_line_for_each_change(system: System) -> None:
+    plan = plan_text(step("test.flaky", "bad", failures=0, for_good=True), step("test.echo", "last", value="x"))
+    run_id = system.send({"plan": plan})
+    lines = [line.split(maxsplit=1)[1] for line in text("run", "watch", run_id, code=1).splitlines()]
+    assert lines[0].split() == ["run", "accepted"]
+    assert any(re.match(r"bad +failed +after .*: it will never work", line) for line in lines)
+    assert re.match(r"run +failed +0 of 2 steps, 1 failed, 1 skipped", lines[-1])
+
+
+def test_watching_for_programs_tells_all_of_a_run_and_ends_with_it(system: System) -> None:
+    run_id = system.send({"plan": echo_plan()})
+    found = [json.loads(line) for line in text("run", "watch", run_id, "--json").splitlines()]
+    assert [one["version"] for one in found[:-1]] == list(range(1, len(found)))
+    moves = [(move["step_id"], move["status"]) for one in found[:-1] for move in one["moves"]]
+    assert [status for step_id, status in moves if step_id == "two"] == ["ready", "dispatched", "running", "completed"]
+    assert (found[-1]["event"], found[-1]["status"], found[-1]["counts"]) == ("end", "succeeded", {"completed": 2})
+
+
+def test_a_run_that_is_only_in_the_ledger_is_watched_too(system: System, server: Server) -> None:
+    """Accepted and not yet in the store; or ended and forgotten by it."""
+    run_id = settled(system, echo_plan()).run_id
+    eventually(lambda: (row := system.installed.ledger.run(run_id)) and row.ended_at)
+    server.client.unlink(*server.client.keys(f"*{run_id}*"))
+    assert re.search(r"run +succeeded +after", text("run", "watch", run_id))
+    assert answer("run", "watch", run_id)["status"] == "succeeded"
+    assert answer("run", "watch", NO_RUN, code=1)["error"]["kind"] == "not_found"
+
+
+def test_watching_may_have_an_end_of_its_own(system: System, tmp_path: Path) -> None:
+    run_id = system.send({"plan": Path(slow_plan(tmp_path, 2)).read_text()})
+    lines = text("run", "watch", run_id, "--timeout", "0.3", "--json", code=1).splitlines()
+    assert json.loads(lines[-1])["error"]["kind"] == "timeout"
+    assert system.wait(run_id).status == "succeeded"
+
+
+def test_the_list_has_every_run_newest_first_and_how_it_stands(system: System, tmp_path: Path) -> None:
+    done = settled(system, echo_plan(), session_id="shop").run_id
+    failed = settled(system, "no plan").run_id
+    going = system.send({"plan": Path(slow_plan(tmp_path, 3)).read_text()})
+    eventually(lambda: system.view(going).status == "running")
+    page = answer("run", "list", "--limit", "3")
+    assert [run["run_id"] for run in page["runs"]] == [going, failed, done]
+    assert [run["status"] for run in page["runs"]] == ["running", "dead_lettered", "succeeded"]
+    assert (page["runs"][0]["source"], page["runs"][2]["session_id"]) == ("store", "shop")
+    older = answer("run", "list", "--before", page["next"])
+    assert {run["run_id"] for run in older["runs"]}.isdisjoint({going, failed, done})
+    assert answer("run", "list", "--before", NO_RUN, code=1)["error"]["path"] == "before"
+    shown = text("run", "list", "--limit", "2").splitlines()
+    assert shown[0].split() == ["id", "status", "age", "planner", "session", "reason"]
+    assert shown[1].split()[:2] == [going, "running"]
+    system.wait(going)
+
+
+def test_the_list_names_the_planner_of_each_run(system: System) -> None:
+    run_id = system.send({"planner": "nobody", "context": {"planner": "another"}})
+    system.wait(run_id)
+    assert answer("run", "list", "--limit", "1")["runs"][0]["planner"] == "nobody"
+
+
+def test_without_the_store_the_list_is_the_ledger_s(
+    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = system.send({"plan": Path(slow_plan(tmp_path, 6)).read_text()})
+    monkeypatch.setenv("MANDOR_REDIS_URL", "redis://127.0.0.1:1/0")
+    (run,) = answer("run", "list", "--limit", "1")["runs"]
+    assert (run["run_id"], run["status"], run["source"]) == (run_id, "accepted", "ledger")
+    assert "open runs are shown as the ledger knows them" in capsys.readouterr().err
+
+
 def test_ctrl_c_stops_following_and_the_run_goes_on(system: System, tmp_path: Path) -> None:
     terminal = Terminal(system.processes.env, "run", "submit", "--plan", slow_plan(tmp_path, 3), "--wait")
     eventually(lambda: "1 running" in terminal.read())
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 130
+    assert "the run goes on; `mandor run watch" in terminal.text.replace("\r\n", "")
     assert "Traceback" not in terminal.text
     assert "\x1b[?25h" in terminal.text, "the cursor must be visible again"
     found = RUN_ID.search(terminal.text)
@@ -307,6 +396,8 @@ def nowhere(tmp_path: Path) -> dict[str, str]:
         ("run", "submit", "--planner", "x"),
         ("run", "show", NO_RUN),
         ("run", "events", NO_RUN),
+        ("run", "watch", NO_RUN),
+        ("run", "list"),
         ("dlq", "list"),
         ("ledger", "upgrade"),
         ("ledger", "verify"),

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator import errors
 from orchestrator.cli import output
-from orchestrator.cli.command import Group, exit_code, run
+from orchestrator.cli.command import Group, Interrupted, exit_code, run
 from tests.support.environment import ROOT
 from workers.cli import COMMANDS, mandor
 
@@ -38,6 +38,12 @@ def bug() -> None:
 def interrupted() -> None:
     """End as Ctrl-C ends it."""
     raise KeyboardInterrupt
+
+
+@group.command("interrupted-with-hint")
+def interrupted_with_hint() -> None:
+    """End as Ctrl-C ends it where something goes on."""
+    raise Interrupted("it goes on")
 
 
 @group.command("no")
@@ -122,6 +128,11 @@ def test_without_json_an_error_is_for_people_and_on_standard_error(capsys: pytes
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == "error: field: no\\x1b[31m way\n  do this\n"
+
+
+def test_ctrl_c_may_have_something_said_about_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(group, ["interrupted-with-hint", "--json"]) == 130
+    assert json.loads(capsys.readouterr().out)["error"]["hint"] == "it goes on"
 
 
 def test_what_comes_after_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,10 +41,18 @@ def test_fields_leave_out_what_is_unknown(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("ms", "text"), [(None, None), (0, "0 ms"), (999, "999 ms"), (3_440, "3.4 s"), (125_000, "2 min 05 s")]
+    ("ms", "text"),
+    [(-3, "0 ms"), (999, "999 ms"), (3_440, "3.4 s"), (125_000, "2 min 05 s"), (11_220_000, "3 h 07 min")],
 )
-def test_durations(ms: int | None, text: str | None) -> None:
-    assert runs.duration(ms) == text
+def test_durations(ms: int, text: str) -> None:
+    assert output.duration(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(-1, "0 s"), (3_999, "3 s"), (60_000, "1 min 00 s"), (86_400_000 * 2 + 3_600_000 * 4, "2 d 4 h")]
+)
+def test_ages(ms: int, text: str) -> None:
+    assert output.age(ms) == text
 
 
 def test_of_a_wide_run_those_steps_are_shown_that_something_is_the_matter_with() -> None:
