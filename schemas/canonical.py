@@ -24,6 +24,9 @@ MAX_DIGITS: Final = 4300
 _FIRST_EXPONENT_FORM: Final = 1e21
 _LONGEST: Final = 10**MAX_DIGITS - 1
 
+_encode_plain: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _CLOSER = {"[": "]", "{": "}"}
 
@@ -64,6 +67,13 @@ def canonical_bytes(value: Any, *, exact_integers: bool = False) -> bytes:
 def canonical_text(value: Any, *, exact_integers: bool = False) -> str:
     """The canonical bytes as text."""
     return canonical_bytes(value, exact_integers=exact_integers).decode()
+
+
+def plain_text(value: Any) -> str:
+    """The canonical text of a value whose spelling is the standard library's: string keys within the basic plane, whole
+    numbers, no halves of surrogate pairs. That it is such a value is the caller's word; see `canonical_text` else.
+    """
+    return _encode_plain(value)
 
 
 def sha256_hex(data: bytes | str) -> str:

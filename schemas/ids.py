@@ -70,9 +70,13 @@ def is_run_id(text: object) -> bool:
 
 def step_token(plan_id: str, index: int, action: str, params: dict[str, Any]) -> str:
     """Fingerprint of what a step does: defaults filled in, references unresolved. It is nobody's key."""
-    plan = _matching("plan_id", plan_id, PLAN_ID).lower()
     digest = hash_of({"action": _matching("action", action, ACTION_NAME), "params": params}, exact_integers=True)
-    return f"step:{plan}:{_count('index', index, 0)}:{digest}"
+    return token_of(plan_id, index, digest)
+
+
+def token_of(plan_id: str, index: int, digest: str) -> str:
+    """The step token whose hash is known already."""
+    return f"step:{_matching('plan_id', plan_id, PLAN_ID).lower()}:{_count('index', index, 0)}:{digest}"
 
 
 def idempotency_key(run_id: str, step_id: str, attempt_group: int = 0) -> str:

@@ -8,15 +8,27 @@ Both are pure: bytes, a frozen catalogue, a policy and a hash decide. Time and m
 answer only.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from orchestrator.admission.catalogue import ActionSpec, Catalogue
-from orchestrator.admission.check import Draft, StepDraft, code_fault, read_plan, read_text, written_out
+from orchestrator.admission.check import (
+    MAX_DEPTH,
+    Draft,
+    StepDraft,
+    code_fault,
+    found_text,
+    read_plan,
+    read_value,
+    written_out,
+)
 from orchestrator.admission.fields import CommandLine, PlainUUID, Referable, WorkspacePath
+from orchestrator.admission.plain import PlainPlan, plainly
 from orchestrator.admission.refusal import MAX_ISSUES, Kind, PayloadDrift
-from schemas.canonical import NotCanonical, canonical_text, sha256_hex
-from schemas.ids import step_token
+from schemas.canonical import NotCanonical, canonical_text, plain_text, sha256_hex
+from schemas.ids import step_token, token_of
 from schemas.issues import Issue
 from schemas.plan import ExecutionPlan, ResolvedStep, Step
 from schemas.policy import Policy
@@ -57,20 +69,40 @@ class AdmittedStep:
     spec: ActionSpec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Admission:
-    """An admitted plan. plan_hash: SHA-256 of plan_text, which is canonical. extracted: it was wrapped in something."""
+    """An admitted plan. extracted: it was wrapped in something. plan_id: the planner's own name for it; models repeat
+    themselves, so nothing may be keyed by it.
 
-    plan: ExecutionPlan
-    steps: tuple[AdmittedStep, ...]
-    plan_text: str
-    plan_hash: str
+    What can be refused no more is written out when it is first asked for.
+    """
+
+    plan_id: str
+    context_hash: str
     extracted: bool
+    written: Callable[[], tuple[AdmittedStep, ...]] = field(repr=False, compare=False)
+
+    @cached_property
+    def steps(self) -> tuple[AdmittedStep, ...]:
+        """The steps, nothing left to default."""
+        return self.written()
+
+    @cached_property
+    def plan_text(self) -> str:
+        """The canonical plan. Its steps are canonical already, and its own keys are put in canonical order here."""
+        head = plain_text({"context_hash": self.context_hash, "plan_id": self.plan_id})
+        return f'{head[:-1]},"steps":[{",".join(step.text for step in self.steps)}]}}'
+
+    @cached_property
+    def plan_hash(self) -> str:
+        """SHA-256 of plan_text."""
+        return sha256_hex(self.plan_text)
 
     @property
-    def plan_id(self) -> str:
-        """The planner's own name for the plan. Models repeat themselves: nothing may be keyed by it."""
-        return self.plan.plan_id
+    def plan(self) -> ExecutionPlan:
+        """The plan as its model."""
+        written = tuple(Step(action=one.action, params=one.params, id=one.id, needs=one.needs) for one in self.steps)
+        return ExecutionPlan(plan_id=self.plan_id, context_hash=self.context_hash, steps=written)
 
 
 def validate_handoff(
@@ -102,17 +134,37 @@ def _admit(
     context_hash: str | None,
     finish_reason: str | None,
 ) -> Admission:
-    found, value = read_text(raw, max_bytes, finish_reason)
-    draft = read_plan(found.text, value, catalogue, policy.max_steps)
-    resolved = draft.judge(policy, context_hash)
-    return _admission(draft, resolved, found.extracted)
+    found = found_text(raw, max_bytes, finish_reason)
+    plain = plainly(found, catalogue, policy, context_hash, MAX_DEPTH)
+    if plain is not None:
+        return Admission(plain.plan_id, plain.context_hash, found.extracted, lambda: _written_plainly(plain))
+    draft = read_plan(found.text, read_value(found), catalogue, policy.max_steps)
+    steps = _written(draft, draft.judge(policy, context_hash))
+    return Admission(draft.plan.plan_id, draft.plan.context_hash, found.extracted, lambda: steps)
 
 
-def _admission(draft: Draft, resolved: tuple[ResolvedStep, ...], extracted: bool) -> Admission:
+def _written_plainly(plan: PlainPlan) -> tuple[AdmittedStep, ...]:
+    return tuple(_plain_step(plan.plan_id, step, spec) for step, spec in plan.steps())
+
+
+def _plain_step(plan_id: str, step: ResolvedStep, spec: ActionSpec) -> AdmittedStep:
+    fingerprint = sha256_hex(plain_text({"action": step.action, "params": step.params}))
+    return AdmittedStep(
+        index=step.index,
+        id=step.id,
+        action=step.action,
+        params=step.params,
+        needs=step.needs,
+        refs=(),
+        text=plain_text(step.as_json()),
+        token=token_of(plan_id, step.index, fingerprint),
+        spec=spec,
+    )
+
+
+def _written(draft: Draft, resolved: tuple[ResolvedStep, ...]) -> tuple[AdmittedStep, ...]:
     plan_id = draft.plan.plan_id
-    steps = tuple(_admitted(plan_id, step, one) for step, one in zip(resolved, draft.steps, strict=True))
-    text = _plan_text(draft.plan, steps)
-    return Admission(_resolved_plan(draft.plan, steps), steps, text, sha256_hex(text), extracted)
+    return tuple(_admitted(plan_id, step, one) for step, one in zip(resolved, draft.steps, strict=True))
 
 
 def _admitted(plan_id: str, step: ResolvedStep, draft: StepDraft) -> AdmittedStep:
@@ -132,14 +184,3 @@ def _admitted(plan_id: str, step: ResolvedStep, draft: StepDraft) -> AdmittedSte
         token=step_token(plan_id, step.index, step.action, complete.params),
         spec=draft.spec,
     )
-
-
-def _resolved_plan(plan: ExecutionPlan, steps: tuple[AdmittedStep, ...]) -> ExecutionPlan:
-    written = tuple(Step(action=step.action, params=step.params, id=step.id, needs=step.needs) for step in steps)
-    return plan.model_copy(update={"steps": written})
-
-
-def _plan_text(plan: ExecutionPlan, steps: tuple[AdmittedStep, ...]) -> str:
-    """The canonical plan. Its steps are canonical already, and its own keys are put in canonical order here."""
-    head = canonical_text({"context_hash": plan.context_hash, "plan_id": plan.plan_id})
-    return f'{head[:-1]},"steps":[{",".join(step.text for step in steps)}]}}'

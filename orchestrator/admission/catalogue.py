@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from orchestrator.admission.defaults import plain_defaults
 from orchestrator.admission.params import ParamsReader
 from schemas.policy import LIMIT_FIELDS, SomeLimits
 from schemas.states import EffectClass
@@ -46,6 +47,11 @@ class ActionSpec:
     def reader(self) -> ParamsReader:
         """Reads this action's params."""
         return ParamsReader(self.params_model)
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Any] | None:
+        """What is written into params that leave a key out; None where that depends on more than the key."""
+        return plain_defaults(self.params_model)
 
     @property
     def limits(self) -> SomeLimits:

@@ -1,8 +1,11 @@
 """The door's judgement: text in, admitted plan or issues out. Pure; each stage refuses before the next begins.
 
-read_text    bytes, finish reason, extraction, grammar, depth, repeated keys, numbers
-read_steps   the models: shape of plan and steps, known actions, params
+found_text   bytes, finish reason, extraction, grammar
+read_value   depth, repeated keys, numbers, surrogates
+read_plan    the models: shape of plan and steps, known actions, params
 Draft.judge  graph, names, context, policy
+
+The last three are the long way, which finds the words for every refusal; plans that plain.py knows to be good skip it.
 """
 
 from collections.abc import Iterator
@@ -85,16 +88,21 @@ def refuse_unfinished(finish_reason: str | None) -> None:
     raise drift(Kind.UNFINISHED, f"the model did not finish its answer: it ended with {excerpt(finish_reason)}")
 
 
-def read_text(raw: object, max_bytes: int | None, finish_reason: str | None) -> tuple[Found, dict[str, Any]]:
-    """The plan's own text and its value, with nothing in it that two readers could take differently."""
+def found_text(raw: object, max_bytes: int | None, finish_reason: str | None) -> Found:
+    """The plan's own text inside an answer."""
     text = decoded(raw, max_bytes)
     refuse_unfinished(finish_reason)
-    found = extract(text)
+    return extract(text)
+
+
+def read_value(found: Found) -> dict[str, Any]:
+    """The value of the plan's text, with nothing in it that two readers could take differently."""
     try:
         value = parse_json(found.text, max_bytes=4 * len(found.text), max_depth=MAX_DEPTH, exact_integers=True)
     except NotCanonical as wrong:
         raise drift(_JSON_KINDS.get(wrong.kind, Kind.JSON), wrong.message, wrong.path) from None
-    return found, value
+    assert isinstance(value, dict)
+    return value
 
 
 # ---- models

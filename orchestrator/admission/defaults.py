@@ -12,7 +12,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from schemas.canonical import canonical_text, plain_text
 
 
 def field_key(name: str, info: FieldInfo) -> str:
@@ -45,6 +47,18 @@ def filled(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
         elif field.name not in raw and not field.info.is_required():
             complete[field.key] = as_json(field.info.get_default(call_default_factory=True))
     return complete
+
+
+def plain_defaults(model: type[BaseModel]) -> dict[str, Any] | None:
+    """The defaults by key, if they are the same every time, no model lies inside, and their JSON has one spelling."""
+    fields = _fields(model)
+    if any(field.inner or field.key != field.name or field.info.default_factory for field in fields):
+        return None
+    try:
+        defaults = {field.key: as_json(field.info.default) for field in fields if not field.info.is_required()}
+        return defaults if plain_text(defaults) == canonical_text(defaults, exact_integers=True) else None
+    except (PydanticSerializationError, ValueError, TypeError):
+        return None
 
 
 def as_json(default: Any) -> Any:

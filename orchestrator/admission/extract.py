@@ -13,7 +13,7 @@ Nothing is repaired, unwrapped or chosen. Whoever sends two plans has sent none.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pydantic_core import from_json
 
@@ -31,20 +31,22 @@ _THINKING = re.compile(rf"<(?P<slash>/?)(?P<angle>{_THOUGHT})\b[^<>]*>|\[(?P<bar
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The text of one JSON object. extracted: something had to be passed over to reach it."""
+    """The text of one JSON object, and what a lax reader makes of it. extracted: something had to be passed over."""
 
     text: str
     extracted: bool
+    value: Any
 
 
 def extract(text: str) -> Found:
     """The one object in the text, or PayloadDrift. The result is grammatical JSON that pydantic's reader takes."""
     whole = _value_or_none(text)
     if whole is None:
-        return Found(_one_object(text), extracted=True)
+        one = _one_object(text)
+        return Found(one, extracted=True, value=_grammatical(one))
     if not isinstance(whole[0], dict):
         raise drift(Kind.EXTRACTION, f"the answer is {_json_name(whole[0])}; a plan is one JSON object")
-    return Found(text, extracted=False)
+    return Found(text, extracted=False, value=whole[0])
 
 
 def _value_or_none(text: str) -> tuple[object] | None:
@@ -64,7 +66,7 @@ def _one_object(text: str) -> str:
     end = _object_end(text, start)
     if _OPENS_OBJECT.search(text, end):
         raise drift(Kind.EXTRACTION, "the answer holds more than one JSON object; only one plan may be sent")
-    return _grammatical(text[start:end])
+    return text[start:end]
 
 
 def _after_thinking(text: str) -> int:
@@ -136,14 +138,13 @@ def _object_end(text: str, start: int) -> int:
     raise drift(Kind.JSON, f"the object that begins at {_position(text, start)} never ends; the answer was cut")
 
 
-def _grammatical(text: str) -> str:
+def _grammatical(text: str) -> Any:
     try:
-        from_json(text, allow_inf_nan=False)
+        return from_json(text, allow_inf_nan=False)
     except ValueError as wrong:
         if "recursion limit" in str(wrong):
             raise drift(Kind.DEPTH, "the answer is nested too deeply") from None
         raise drift(Kind.JSON, f"not JSON: {wrong}") from None
-    return text
 
 
 def _position(text: str, offset: int) -> str:

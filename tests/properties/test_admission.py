@@ -3,16 +3,20 @@
 import json
 import re
 from typing import Annotated, Any, Literal
+from unittest import mock
 from uuid import UUID
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator import admission
 from orchestrator.admission import MAX_ISSUES, PayloadDrift, readmit
 from schemas.canonical import canonical_text
 from schemas.policy import Policy
-from tests.support.plans import ENTITY, HASH, PLAN_ID, admit, built_in
+from tests.support.plans import ENTITY, HASH, PLAN_ID, admit, built_in, command, file, plan_text, record
+from tests.unit.admission.test_corpus import cases, raw_of
 from workers.actions.commands import RunCommand
 from workers.actions.files import CreateFile
 from workers.actions.records import MutateRecord
@@ -127,11 +131,71 @@ def test_what_the_door_lets_in_plain_strict_pydantic_does_too(data: st.DataObjec
     """The door is never laxer than the models alone; the other way round it is stricter by design."""
     raw = answer_of(data)
     try:
-        admission = admit(raw)
+        admitted = admit(raw)
     except PayloadDrift:
         return
     PlainPlan.model_validate_json(raw)
-    PlainPlan.model_validate_json(admission.plan_text)
+    PlainPlan.model_validate_json(admitted.plan_text)
+
+
+def verdict(raw: Any) -> Any:
+    """All that the door says of a text."""
+    try:
+        admitted = admit(raw)
+    except PayloadDrift as drift:
+        return drift.errors()
+    return (admitted.plan_text, admitted.plan_hash, admitted.extracted, admitted.steps, admitted.plan)
+
+
+def verdict_of_the_long_way(raw: Any) -> Any:
+    with mock.patch.object(admission, "plainly", return_value=None):
+        return verdict(raw)
+
+
+numbers_as_written = st.sampled_from(["-0", "0", "1E2", "1.0", "-1", "9" * 20, "1e400", "NaN", "Infinity", "1e-7"])
+strings_as_written = st.sampled_from(
+    ['"\\ud83d\\ude00"', '"\\ud800"', '"\\u0000"', '"\U0001f600"', '"\u00e9"', '"\\/"', '"\\u007f"']
+)
+nests = st.integers(55, 66).map(lambda depth: "[" * depth + "]" * depth)
+
+
+@slow
+@given(plans(), st.data())
+def test_the_short_way_says_what_the_long_way_says(plan: Any, data: st.DataObject) -> None:
+    raw = data.draw(st.just(json.dumps(plan)) | st.builds(answer_of, st.just(data)))
+    assert verdict(raw) == verdict_of_the_long_way(raw)
+
+
+@slow
+@given(numbers_as_written | strings_as_written | nests, numbers_as_written | strings_as_written)
+def test_both_ways_read_the_same_spellings(first: str, second: str) -> None:
+    step = f'{{"action":"mutate_record","params":{{"entity_id":"{ENTITY}","changes":{{"a":{first},"b":{second}}}}}}}'
+    raw = f'{{"plan_id":"{PLAN_ID.upper()}","context_hash":"{HASH}","steps":[{step}]}}'
+    assert verdict(raw) == verdict_of_the_long_way(raw)
+    keyed = raw.replace('"a"', second) if second.startswith('"') else raw
+    assert verdict(keyed) == verdict_of_the_long_way(keyed)
+
+
+@slow
+@given(plans(), st.data())
+def test_both_ways_say_the_same_of_damaged_plans(plan: Any, data: st.DataObject) -> None:
+    text = json.dumps(plan).encode()
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 30)))
+    raw = text[:start] + data.draw(st.binary(max_size=6)) + text[end:]
+    assert verdict(raw) == verdict_of_the_long_way(raw)
+
+
+@pytest.mark.parametrize("name", ["drift.jsonl"])
+def test_both_ways_say_the_same_of_the_corpus(name: str) -> None:
+    for case in cases(name):
+        assert verdict(raw_of(case)) == verdict_of_the_long_way(raw_of(case)), case["id"]
+
+
+def test_the_short_way_is_taken() -> None:
+    """Else none of the above would say anything."""
+    with mock.patch.object(admission, "read_plan", side_effect=AssertionError("the long way")):
+        assert admit(plan_text(command(), file(), record({"a": [1, {"b": None}]}), file("b", id="b", needs=["s0"])))
 
 
 @slow
