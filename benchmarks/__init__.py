@@ -1,0 +1,1 @@
+"""Measurements: each module is a program of its own, `python -m benchmarks.NAME [--quick] [--json]`."""
