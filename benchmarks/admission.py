@@ -4,8 +4,8 @@
 
 Bare is what a project without a door would do: one strict pydantic model of the whole plan, a union over the built-in
 actions, `model_validate_json`. The door does that too, and then all else it promises. Both are run in turn, round by
-round, so that a busy machine slows both. The time is the thread's own; the ratio is that of the best times, its spread that of
-the rounds.
+round, so that a busy machine slows both. The time is the thread's own; the ratio is that of the best times, its
+spread that of the rounds.
 """
 
 import argparse

@@ -11,10 +11,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from pydantic import SecretStr
 
 from orchestrator.settings import Settings
 from tests.support.models import KEY, ModelServer, Refuses, Says, Turn, model_server
 from workers.failures import message_of
+from workers.outcomes import ProviderError
 from workers.planners.llm import http
 from workers.planners.llm.anthropic import has_open_object
 from workers.planners.llm.configured import configured_model
@@ -116,7 +118,7 @@ def test_nothing_is_tried_again_by_the_library(dialect: str, serve: Callable[...
     ],
 )
 def test_what_passes_is_told_apart_from_what_stays(
-    turn: Turn, expected: type, wait_s: float, dialect: str, serve: Callable[..., ModelServer]
+    turn: Turn, expected: type[ProviderError], wait_s: float, dialect: str, serve: Callable[..., ModelServer]
 ) -> None:
     with pytest.raises(expected) as caught:
         model_at(serve(dialect, turn)).write(PROMPT, CALL)
@@ -176,7 +178,7 @@ def test_a_server_that_shows_the_key_does_not_get_it_shown(dialect: str, serve: 
 def test_the_key_stands_in_no_representation(dialect: str, serve: Callable[..., ModelServer]) -> None:
     server = serve(dialect, Says())
     assert KEY not in repr(model_at(server))
-    assert KEY not in repr(Settings(llm_api_key=KEY))
+    assert KEY not in repr(Settings(llm_api_key=SecretStr(KEY)))
 
 
 def test_a_schema_is_sent_where_the_server_takes_one(dialect: str, serve: Callable[..., ModelServer]) -> None:

@@ -64,7 +64,8 @@ def asks(bench: Workbench, dialect: str) -> Iterator[Served]:
 
         def serve(*script: Turn, timeout_s: float = 5.0) -> ModelServer:
             server = stack.enter_context(model_server(dialect, *script))
-            given = Settings(llm_provider=dialect, llm_model="m", llm_base_url=server.url, llm_api_key=KEY)
+            values: dict[str, Any] = {"llm_provider": dialect, "llm_base_url": server.url, "llm_api_key": KEY}
+            given = Settings(llm_model="m", **values)
 
             @bench.registry.planner("llm", repairs=True)
             def llm(ctx: PlanContext) -> Answer:
@@ -258,7 +259,8 @@ def test_a_failure_between_repairs_does_not_forget_what_was_answered(bench: Work
 
 def dies_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool) -> None:
     """The first call of this function is the last thing its process does."""
-    original, died = getattr(owner, name), []
+    original = getattr(owner, name)
+    died: list[bool] = []
 
     def dying(*given: Any, **more: Any) -> Any:
         if died:
@@ -302,11 +304,14 @@ def test_a_planner_that_dies_before_the_verdict_is_not_paid_twice(
     assert (calls(server), len(server.bills)) == (2, 2)
 
 
-def test_two_that_plan_at_once_go_on_with_one_answer(bench: Workbench, asks: Served) -> None:
+def test_two_that_plan_at_once_go_on_with_one_answer(
+    bench: Workbench, asks: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Frozen between asking and storing: the answer that was stored first stands for both."""
     run = submitted(bench)
     asks(Says(plan_of(run)), Says(plan_of(run, plan_id=PLAN_ID.replace("3f", "4f"))))
-    store_answer, seen = bench.ledger.store_answer, []
+    store_answer: Any = bench.ledger.store_answer
+    seen: list[bool] = []
 
     def frozen(*given: Any) -> Any:
         if not seen:
@@ -315,7 +320,7 @@ def test_two_that_plan_at_once_go_on_with_one_answer(bench: Workbench, asks: Ser
             run.plan()
         return store_answer(*given)
 
-    bench.ledger.store_answer = frozen  # type: ignore[method-assign]
+    monkeypatch.setattr(bench.ledger, "store_answer", frozen)
     run.plan()
     assert len(bench.ledger.planner_answers(run.ref.run_id, 1)) == 1
     assert bench.outbox.sent() == ["s0"]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from orchestrator import admission
-from orchestrator.admission import PayloadDrift, extract, params
+from orchestrator.admission import PayloadDrift, extract
 from schemas import canonical
 from schemas.plan import ExecutionPlan
 from schemas.policy import Policy
@@ -84,7 +84,7 @@ SEAMS = (
     *((extract, name) for name in ("from_json", "_OPENS_OBJECT", "_TOKEN", "_THINKING")),
     *((canonical, name) for name in ("_TOKEN", "_loads")),
     (ExecutionPlan, "model_validate_json"),
-    (params.json, "dumps"),
+    (json, "dumps"),
     (admission, "sha256_hex"),
 )
 
