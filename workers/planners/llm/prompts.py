@@ -1,7 +1,7 @@
 """What a planner's model is told. Pure: the same run, call and catalogue make the same prompt, byte for byte.
 
-What we say is in the system prompt: rules, limits, the schema of the actions, and last what differs between the calls of
-a run, so that a provider's cache of prompts serves repairs. What others say - goal, context, the faults of a refused
+What we say is in the system prompt: rules, limits, the schema of the actions, and last what differs between the calls
+of a run, so that a provider's cache of prompts serves repairs. What others say - goal, context, the faults of a refused
 answer - is data between marks whose nonce does not occur in it.
 """
 
