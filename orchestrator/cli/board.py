@@ -40,6 +40,7 @@ class Board:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=not stays, vertical_overflow="crop")
         self._drawn = 0.0
+        self._known_ms = 0
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -56,11 +57,12 @@ class Board:
         self._draw(run)
 
     def trouble(self, run: "Follower", text: str) -> None:
-        """The last that is known, and what is the matter."""
-        self._draw(run, text)
+        """The last that is known, as of then: nobody can say now whose lease has lapsed."""
+        self._live.update(picture(run, *self._console.size, text, self._known_ms), refresh=True)
 
-    def _draw(self, run: "Follower", remark: str | None = None) -> None:
-        self._live.update(picture(run, *self._console.size, remark), refresh=True)
+    def _draw(self, run: "Follower") -> None:
+        self._known_ms = run.now_ms
+        self._live.update(picture(run, *self._console.size), refresh=True)
         self._drawn = time.monotonic()
 
 
@@ -69,17 +71,18 @@ def lapsed(steps: "Iterable[StepState]", now_ms: int) -> "list[StepState]":
     return [step for step in steps if step.status == StepStatus.RUNNING and step.lease_end < now_ms]
 
 
-def picture(run: "Follower", width: int, height: int, remark: str | None = None) -> Group:
-    """The run in so many columns and lines."""
+def picture(run: "Follower", width: int, height: int, remark: str | None = None, now_ms: int | None = None) -> Group:
+    """The run in so many columns and lines. now_ms: the moment that it shows, by default this one."""
+    now_ms = run.now_ms if now_ms is None else now_ms
     wrong = list(_errors(run))[-ERRORS:]
     room = max(1, height - AROUND - len(wrong))
     steps = list(run.steps.values())
-    shown = chosen(steps, room, run.now_ms)
-    parts: list[Text | Table] = [*_header(run)]
+    shown = chosen(steps, room, now_ms)
+    parts: list[Text | Table] = [*_header(run, now_ms)]
     if shown:
-        parts += [Text(), _table(shown, width, run.now_ms)]
+        parts += [Text(), _table(shown, width, now_ms)]
     if len(shown) < len(steps):
-        parts.append(_line(rest(steps, shown, run.now_ms), "dim"))
+        parts.append(_line(rest(steps, shown, now_ms), "dim"))
     parts += [_line(text, "red") for text in wrong]
     told = remark or lonely(run)
     return Group(*parts, *([_line(told, "yellow")] if told else []))
@@ -90,24 +93,24 @@ def _line(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _header(run: "Follower") -> Iterator[Text]:
+def _header(run: "Follower", now_ms: int) -> Iterator[Text]:
     yield Text.assemble(f"{run.run_id}  ", output.status_text(run.status), no_wrap=True, overflow="ellipsis")
-    yield _line(", ".join(_about(run)), "dim")
+    yield _line(", ".join(_about(run, now_ms)), "dim")
     told = summary(run)
     if told:
         yield _line(told)
 
 
-def _about(run: "Follower") -> Iterator[str]:
+def _about(run: "Follower", now_ms: int) -> Iterator[str]:
     if run.ended_at is not None:
         yield f"ended {output.when(run.ended_at)}"
     else:
-        yield f"age {output.age(run.now_ms - run.row.accepted_at)}"
+        yield f"age {output.age(now_ms - run.row.accepted_at)}"
         if run.state:
-            left = run.state.deadline_at - run.now_ms
+            left = run.state.deadline_at - now_ms
             yield f"deadline in {output.age(left)}" if left > 0 else f"deadline passed {output.age(-left)} ago"
     if run.state and run.state.paused_at:
-        yield f"paused {output.age(run.now_ms - run.state.paused_at)} ago by {run.state.paused_by}"
+        yield f"paused {output.age(now_ms - run.state.paused_at)} ago by {run.state.paused_by}"
     if run.state and run.state.planner:
         yield f"planner {run.state.planner}"
     if run.row.session_id:

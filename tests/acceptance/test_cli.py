@@ -273,9 +273,14 @@ def test_on_a_terminal_the_progress_moves_and_the_result_has_colours(system: Sys
 
 
 def test_watching_on_a_terminal_shows_the_steps_and_leaves_the_last_picture(system: System, tmp_path: Path) -> None:
-    run_id = system.send({"plan": Path(slow_plan(tmp_path, 2)).read_text()})
-    terminal = Terminal(system.processes.env, "run", "watch", run_id)
-    eventually(lambda: re.search(r"slow.*running.*1 of 3", terminal.read()))
+    system.processes.freeze("steps")
+    try:
+        run_id = system.send({"plan": Path(slow_plan(tmp_path, 1.5)).read_text()})
+        terminal = Terminal(system.processes.env, "run", "watch", run_id)
+        eventually(lambda: re.search(r"slow.*dispatched", terminal.read()), timeout_s=60)
+    finally:
+        system.processes.thaw("steps")
+    eventually(lambda: re.search(r"slow.*running.*of 3", terminal.read()))
     assert terminal.end() == 0
     picture = terminal.text.rpartition(run_id)[2]
     assert "2 of 2 steps" in picture

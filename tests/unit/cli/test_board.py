@@ -84,6 +84,16 @@ def test_a_lapsed_lease_is_stale() -> None:
     assert "STALE" in drawn(Followed(lapsed))[-1]
 
 
+def test_while_nothing_can_be_learned_no_lease_is_said_to_have_lapsed() -> None:
+    out = io.StringIO()
+    run = Followed(step(0, "running", since_ms=9_000, lease_ms=-1))
+    picture = board.picture(run, 80, 20, "the store does not answer", NOW - 5_000)
+    Console(file=out, width=80).print(picture)
+    assert "STALE" not in out.getvalue()
+    assert "age 0 s" in out.getvalue()
+    assert "the store does not answer" in out.getvalue()
+
+
 def test_the_last_errors_stand_below_on_one_line_each() -> None:
     run = Followed(step(0, "failed", took_ms=5), errors={"s0": "card\x1b[31m declined\n" + "x" * 200})
     lines = drawn(run, 60)
