@@ -6,11 +6,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 from orchestrator import app as celery_app
-from orchestrator import dispatch, submission
+from orchestrator import decisions, dispatch, submission, waits
+from orchestrator.decisions import Decided, Desk, os_user
 from orchestrator.errors import BrokerUnavailable, NoAnswer
 from orchestrator.lookup import Lookup
 from orchestrator.settings import Settings
 from orchestrator.settings import settings as process_settings
+from orchestrator.waits import Why
 from schemas.ids import run_id_for
 from schemas.run import RunView, SubmitAnswer
 from schemas.states import RUN_TERMINAL
@@ -57,6 +59,58 @@ class Client:
     def show(self, run_id: str) -> RunView:
         """The run as it stands. NotFound: it was never accepted."""
         return self._lookup().run(run_id)
+
+    def why(self, run_id: str) -> Why:
+        """What the run waits for, and what will move it on. NotFound: it was never accepted."""
+        return waits.why(self._lookup(), celery_app.store(), run_id, self._settings)
+
+    # ---- decisions: by whom (the user of this process, unless said), and why. They need no worker to be carried out.
+    # StoreUnavailable: the decision is kept and carried out later. NotFound, DecisionRefused: nothing was decided.
+
+    def cancel(self, run_id: str, *, by: str | None = None, reason: str | None = None) -> Decided:
+        """End the run."""
+        return decisions.cancel(self._desk, run_id, by or os_user(), reason)
+
+    def pause(self, run_id: str, *, by: str | None = None, reason: str | None = None) -> Decided:
+        """Start nothing more of it; what runs goes on, and so does the deadline."""
+        return decisions.pause(self._desk, run_id, by or os_user(), reason)
+
+    def resume(self, run_id: str, *, by: str | None = None, reason: str | None = None) -> Decided:
+        """Let it go on."""
+        return decisions.resume(self._desk, run_id, by or os_user(), reason)
+
+    def retry(self, run_id: str, *, by: str | None = None, reason: str | None = None) -> Decided:
+        """Start an ended run over, from what is completed."""
+        return decisions.retry(self._desk, run_id, by or os_user(), reason)
+
+    def approve(
+        self,
+        run_id: str,
+        step_id: str | None = None,
+        *,
+        allowed: bool = True,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Decided:
+        """Let a step start that waits for approval, or (allowed False) refuse it."""
+        return decisions.approve(self._desk, run_id, by or os_user(), reason, step_id, allowed=allowed)
+
+    def resolve(
+        self,
+        run_id: str,
+        step_id: str | None = None,
+        *,
+        landed: bool,
+        result: Any = None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Decided:
+        """Say what became of a step in doubt."""
+        return decisions.resolve(self._desk, run_id, by or os_user(), reason, step_id, landed=landed, result=result)
+
+    @property
+    def _desk(self) -> Desk:
+        return Desk(self._app, celery_app.store(), celery_app.ledger())
 
     def wait(self, run_id: str, timeout_s: float | None = None) -> RunView:
         """The run once it has ended, or NoAnswer when it has not within timeout_s. Asks the store, not Celery."""

@@ -8,7 +8,9 @@ id and answers a repeat what it answered before. No worker has to listen; who de
 Decisions about one run are carried out in the order they were made. One made in a former generation is dropped.
 """
 
+import getpass
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -87,6 +89,14 @@ class Order:
     reason: str | None = None
     step_id: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def os_user() -> str:
+    """Who decides, where nobody says so: the user of this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 # ---- one function a decision

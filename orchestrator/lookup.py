@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from orchestrator import bound
 from orchestrator.errors import NotFound
 from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.settings import settings
 from orchestrator.store import Store
 from orchestrator.store.views import Event, RunState, StepState
 from schemas.ids import RunRef, is_run_id
@@ -30,6 +32,10 @@ class Lookup:
             raise NotFound(f"no run {run_id}", path="run_id", hint="`mandor run list` shows which there are")
         return row
 
+    def page(self, after: str | None, limit: int, ended: RunStatus | None, session_id: str | None) -> list[LedgerRun]:
+        """Runs of the ledger by id, beyond `after`: those that ended so, or (None) those without an end."""
+        return self._ledger.find_runs(after, limit, ended, session_id)
+
     def ref(self, row: LedgerRun) -> RunRef:
         """Where the run's state lies."""
         return RunRef(row.run_id, row.session)
@@ -48,15 +54,15 @@ class Lookup:
         state = self.state(row)
         if state is None:
             return remembered(row, letters)
-        return live(row, state, self._steps(row, state), letters)
+        steps = self._store.views.steps(self.ref(row))
+        return live(row, state, self._seen(row, state, steps), letters, bound.ended_by(state, steps, settings()))
 
-    def _steps(self, row: LedgerRun, state: RunState) -> tuple[StepView, ...]:
+    def _seen(self, row: LedgerRun, state: RunState, steps: list[StepState]) -> tuple[StepView, ...]:
         ref = self.ref(row)
         results, errors = self._store.views.results(ref), self._store.views.errors(ref)
         now = self._store.now_ms()
         return tuple(
-            step_view(step, state.policy_hash, results.get(step.id), errors.get(step.id), now)
-            for step in self._store.views.steps(ref)
+            step_view(step, state.policy_hash, results.get(step.id), errors.get(step.id), now) for step in steps
         )
 
     def events(self, run_id: str) -> Iterator[EventView]:
@@ -106,8 +112,10 @@ def remembered(row: LedgerRun, letters: tuple[LetterView, ...]) -> RunView:
     )
 
 
-def live(row: LedgerRun, state: RunState, steps: tuple[StepView, ...], letters: tuple[LetterView, ...]) -> RunView:
-    """A run as the store has it."""
+def live(
+    row: LedgerRun, state: RunState, steps: tuple[StepView, ...], letters: tuple[LetterView, ...], ended_by: int
+) -> RunView:
+    """A run as the store has it. ended_by: the latest end of one that goes on."""
     return RunView(
         run_id=row.run_id,
         session_id=row.session_id,
@@ -125,6 +133,7 @@ def live(row: LedgerRun, state: RunState, steps: tuple[StepView, ...], letters: 
         steps=steps,
         dead_letters=letters,
         error=None if state.error_text is None else error_view(state.error_text),
+        ended_by=None if state.ended_at else ended_by,
     )
 
 

@@ -197,7 +197,10 @@ class LetterView(Strict):
 
 
 class RunView(Strict):
-    """A run as `run show` prints it. version: grows by one with each transition. error: why no plan was made."""
+    """A run as `run show` prints it. version: grows by one with each transition. error: why no plan was made.
+
+    ended_by: when it will have ended at the latest, while it has not.
+    """
 
     run_id: RunId
     session_id: str | None
@@ -216,6 +219,7 @@ class RunView(Strict):
     compensations: Annotated[tuple[Any, ...], BeforeValidator(listed)] = ()
     dead_letters: Annotated[tuple[LetterView, ...], BeforeValidator(listed)] = ()
     error: ErrorView | None = None
+    ended_by: Moment | None = None
 
 
 class RunLine(Strict):

@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from pydantic import ValidationError
 
+from schemas.canonical import NotCanonical, parse_json
 from schemas.issues import issues_of
 from schemas.policy import PolicyRequest
 
@@ -44,6 +45,15 @@ def read_policy(source: str | None) -> PolicyRequest | None:
         return PolicyRequest.model_validate_json(read_bytes(source))
     except ValidationError as wrong:
         raise click.UsageError(f"--policy {source}: {issues_of(wrong)[0]}") from None
+
+
+def read_json(name: str, text: str) -> Any:
+    """The JSON value of --NAME, or of standard input for `-`. A usage error says where it ends to be JSON."""
+    raw = read_bytes("-") if text == "-" else text.encode()
+    try:
+        return parse_json(raw, max_bytes=MOST)
+    except NotCanonical as wrong:
+        raise click.UsageError(f"--{name}: {wrong}") from None
 
 
 def one_stdin(*sources: str | None) -> None:

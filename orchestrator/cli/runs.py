@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from orchestrator.cli import follow, inputs, listing, output
+from orchestrator.cli import decide, follow, inputs, listing, output, why
 from orchestrator.cli.command import NO, Group, Interrupted
 from orchestrator.cli.reach import check_reach
 from orchestrator.cli.services import Services, services
@@ -24,7 +24,7 @@ INTERESTING = frozenset({"running", "STALE", "failed", "in_doubt", "backoff"})
 
 @click.group("run", cls=Group)
 def group() -> None:
-    """Submit a run, follow it, read its results."""
+    """Submit a run, follow it, decide about it, read its results."""
 
 
 group.add_command(listing.command)
@@ -202,6 +202,7 @@ def _summary(run: RunView) -> Mapping[str, output.Cell]:
         "created": output.when(run.created_at),
         "ended": output.when(run.ended_at),
         "took": None if took is None else output.duration(took),
+        "ended by": output.when(run.ended_by),
         "steps": f"{done} of {len(run.steps)} completed" if run.steps else None,
         "error": f"{run.error.kind}: {run.error.message}" if run.error else None,
         "note": None if run.steps or not run.plan_hash else "its steps are no longer in the state store",
@@ -285,3 +286,7 @@ def _print_results(run_id: str, found: Mapping[str, Any]) -> None:
         click.echo(f"{printable(step)}: {printable(json.dumps(value, ensure_ascii=False))}")
     if not found:
         output.note("no step has completed yet")
+
+
+for _command in (*decide.COMMANDS, why.command):
+    group.add_command(_command)

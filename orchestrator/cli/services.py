@@ -14,6 +14,7 @@ from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
+    from orchestrator.decisions import Desk
     from orchestrator.following import Follower
     from orchestrator.ledger import Ledger
     from orchestrator.lookup import Lookup
@@ -66,6 +67,15 @@ class Services:
         from orchestrator.following import Follower
 
         return Follower(self.lookup, self.store, run_id)
+
+    @cached_property
+    def desk(self) -> "Desk":
+        """Where people's decisions are made."""
+        from orchestrator import app as celery_app
+        from orchestrator.decisions import Desk
+
+        celery_app.check_client()
+        return Desk(celery_app.app, self.store, self.ledger)
 
     @cached_property
     def client(self) -> "Client":

@@ -57,6 +57,7 @@ class RunState:
     stop_grace_ms: int
     wait_ms: int
     on_doubt: str
+    on_failure: str
     plan: "Planning"
     counts: dict[str, int]
     error_text: str | None
@@ -197,10 +198,11 @@ def _run_state(fields: dict[str, str]) -> RunState:
         *("version", "generation", "fence", "created_at", "deadline_at", "ended_at", "total", "active"),
         *("max_parallel", "paused_at", "stop_grace_ms", "wait_ms"),
     )
-    texts = ("status", "reason", "request_id", "planner", "context_hash", "policy_hash", "paused_by", "on_doubt")
+    texts = ("status", "reason", "request_id", "planner", "context_hash", "policy_hash", "paused_by")
+    chosen = ("on_doubt", "on_failure")
     return RunState(
         **{name: int(fields.get(name, 0)) for name in numbers},  # type: ignore[arg-type]
-        **{name: fields.get(name, "") for name in texts},  # type: ignore[arg-type]
+        **{name: fields.get(name, "") for name in (*texts, *chosen)},  # type: ignore[arg-type]
         policy_text=fields.get("policy", ""),
         session_id=fields.get("session_id") or None,
         plan_id=fields.get("plan_id"),

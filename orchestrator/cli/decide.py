@@ -1,0 +1,317 @@
+"""`mandor run cancel|pause|resume|retry|approve|resolve`: what people decide about runs, one or many."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from orchestrator.cli import inputs, output
+from orchestrator.cli.command import NO, Command
+from orchestrator.cli.services import Services, services
+from orchestrator.errors import DecisionRefused
+from schemas.states import RUN_TERMINAL, RunStatus, StepStatus
+
+if TYPE_CHECKING:
+    from orchestrator.decisions import Decided
+    from orchestrator.ledger import LedgerRun
+
+SHOWN: Final = 10
+ENDED: Final = sorted(status.value for status in RUN_TERMINAL)
+OPEN: Final = sorted(status.value for status in RunStatus if status not in RUN_TERMINAL)
+
+# what came of a decision, in words; `{about}` is what stands behind the outcome's colon
+SAID: Final = {
+    "ending": "it is ending",
+    "waiting": "it was ending already ({about})",
+    "paused": "paused: nothing more of it starts",
+    "resumed": "it goes on",
+    "retried": "started over, as generation {about}",
+    "again": "the step may start",
+    "noted": "noted: the step may start when its turn has come",
+    "failed": "refused: the step has failed, and its run is ending",
+    "committed": "the step counts as completed",
+    "skipped": "the step counts as never done",
+    "too_late": "too late: {about}",
+    "other_generation": "dropped: the run has been started over meanwhile, it is generation {about} now",
+    "not_due": "nothing to decide: {about}",
+    "in_doubt": "step {about} is in doubt: say first what became of it, with `mandor run resolve`",
+    "not_closed": "another attempt of the step has begun meanwhile: look again",
+    "unknown": "the state store does not have it (any more)",
+}
+
+
+def sentence(decided: "Decided") -> str:
+    """What came of a decision, for people."""
+    word, _, about = decided.outcome.partition(":")
+    return SAID.get(word, decided.outcome).format(about=about)
+
+
+# ---- who decides, why, and about which runs
+
+
+def _signed(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say who decides and why."""
+    for option in (
+        click.option("--reason", metavar="TEXT", help="Why; kept with the decision."),
+        click.option("--by", metavar="NAME", help="Who decides; the user of this terminal unless given."),
+    ):
+        command = option(command)
+    return command
+
+
+def _about_many(statuses: list[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The arguments that name one run, or a filter over all."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in (
+            click.option("--yes", is_flag=True, help="Decide about more than one run."),
+            click.option("--session", "session_id", metavar="ID", help="All runs of this session."),
+            click.option("--status", type=click.Choice(statuses), help="All runs that stand so."),
+            click.argument("run_id", metavar="[ID]", required=False),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _decide(
+    decide: Callable[[str], "Decided | None"],
+    run_id: str | None,
+    status: str | None,
+    session_id: str | None,
+    yes: bool,
+) -> None:
+    """Decide about the run that is named, or about those that the filter finds."""
+    if run_id is not None:
+        if status or session_id:
+            raise click.UsageError("give the ID of one run, or a filter (--status, --session)")
+        _tell_one(decide(run_id))
+        return
+    if status is None and session_id is None:
+        raise click.UsageError("say which run: its ID, or a filter (--status, --session)")
+    found = _found(services(), status, session_id)
+    _agree(len(found), found, yes)
+    _tell_all([answer for row in found for answer in _tried(decide, row.run_id)])
+
+
+def _found(tools: Services, status: str | None, session_id: str | None) -> "list[LedgerRun]":
+    from orchestrator import selection
+
+    wanted = selection.Wanted(RunStatus(status) if status else None, session_id)
+    return list(selection.find(tools.lookup, wanted))
+
+
+def _agree(count: int, found: "list[LedgerRun]", yes: bool) -> None:
+    """Say how many runs it is about; more than one take a --yes."""
+    if not output.as_json():
+        output.note(f"{count} run{'' if count == 1 else 's'} found")
+    if count > 1 and not yes:
+        shown = ", ".join(row.run_id for row in found[:SHOWN]) + (", …" if count > SHOWN else "")
+        raise click.UsageError(f"this is about {count} runs ({shown}); --yes decides about all of them")
+
+
+def _tried(decide: Callable[[str], "Decided | None"], run_id: str) -> "list[Decided | dict[str, Any]]":
+    """What came of it, or why not: one run that cannot follow does not stop the others."""
+    try:
+        decided = decide(run_id)
+    except DecisionRefused as refused:
+        return [{"run_id": run_id, "carried_out": False, "outcome": refused.kind, "message": refused.message}]
+    return [] if decided is None else [decided]
+
+
+def _tell_one(decided: "Decided | None") -> None:
+    assert decided is not None
+    if output.as_json():
+        output.print_json(_as_json(decided))
+    else:
+        about = f"step {decided.step_id}: " if decided.step_id else ""
+        output.note(f"{about}{sentence(decided)}")
+    if not decided.carried_out:
+        click.get_current_context().exit(NO)
+
+
+def _tell_all(answers: "list[Decided | dict[str, Any]]") -> None:
+    rows = [answer if isinstance(answer, dict) else _as_json(answer) for answer in answers]
+    if output.as_json():
+        output.print_json({"decisions": rows})
+    elif rows:
+        cells = [[row["run_id"], row.get("step_id"), row["outcome"], row["message"]] for row in rows]
+        output.print_table(["run", "step", "outcome", "what came of it"], cells)
+    if not all(row["carried_out"] for row in rows):
+        click.get_current_context().exit(NO)
+
+
+def _as_json(decided: "Decided") -> dict[str, Any]:
+    fields = asdict(decided)
+    fields["decision"] = fields.pop("id")
+    return {**fields, "carried_out": decided.carried_out, "message": sentence(decided)}
+
+
+def _by(by: str | None) -> str:
+    from orchestrator.decisions import os_user
+
+    return by or os_user()
+
+
+def _simple(
+    name: str,
+    by: str | None,
+    reason: str | None,
+    run_id: str | None,
+    status: str | None,
+    session_id: str | None,
+    yes: bool,
+) -> None:
+    from orchestrator import decisions
+
+    make, tools = getattr(decisions, name), services()
+    _decide(lambda one: make(tools.desk, one, _by(by), reason), run_id, status, session_id, yes)
+
+
+# ---- the commands
+
+
+@click.command("cancel", cls=Command)
+@_about_many(OPEN)
+@_signed
+def cancel(**options: Any) -> None:
+    """End a run: nothing more of it starts, what runs is told to stop, what was done is undone where policy says so.
+
+    \b
+    Examples:
+      mandor run cancel ID --reason "the customer withdrew"
+      mandor run cancel --session nightly --yes
+    """
+    _simple("cancel", **options)
+
+
+@click.command("pause", cls=Command)
+@_about_many(OPEN)
+@_signed
+def pause(**options: Any) -> None:
+    """Start nothing more of a run. What runs goes on, and so does the deadline.
+
+    \b
+    Examples:
+      mandor run pause ID --reason "the warehouse is closed"
+      mandor run pause --status running --yes
+    """
+    _simple("pause", **options)
+
+
+@click.command("resume", cls=Command)
+@_about_many(OPEN)
+@_signed
+def resume(**options: Any) -> None:
+    """Let a paused run go on.
+
+    \b
+    Examples:
+      mandor run resume ID
+    """
+    _simple("resume", **options)
+
+
+@click.command("retry", cls=Command)
+@_about_many(ENDED)
+@_signed
+def retry(**options: Any) -> None:
+    """Start an ended run over: what is completed stays, the rest is done again, with a new deadline.
+
+    Not for a run of which something was undone, nor while a step whose action runs once only is in doubt.
+
+    \b
+    Examples:
+      mandor run retry ID
+      mandor run retry --status failed --session nightly --yes
+    """
+    _simple("retry", **options)
+
+
+@click.command("approve", cls=Command)
+@_about_many(OPEN)
+@click.argument("step_id", metavar="[STEP]", required=False)
+@click.option("--refuse", is_flag=True, help="It may not start: the step fails, and its run ends.")
+@_signed
+def approve(
+    run_id: str | None,
+    step_id: str | None,
+    refuse: bool,
+    by: str | None,
+    reason: str | None,
+    status: str | None,
+    session_id: str | None,
+    yes: bool,
+) -> None:
+    """Let a step start that waits for approval; without STEP the one that waits.
+
+    A filter is about all steps that wait in the runs it finds.
+
+    \b
+    Examples:
+      mandor run approve ID pay
+      mandor run approve ID pay --refuse --reason "wrong account"
+      mandor run approve --session nightly --yes
+    """
+    from orchestrator import decisions
+
+    desk, who = services().desk, _by(by)
+
+    def one(wanted: str, step: str | None) -> "Decided":
+        return decisions.approve(desk, wanted, who, reason, step, allowed=not refuse)
+
+    if run_id is not None:
+        _decide(lambda wanted: one(wanted, step_id), run_id, status, session_id, yes)
+        return
+    if status is None and session_id is None:
+        raise click.UsageError("say which run: its ID, or a filter (--status, --session)")
+    waiting = [(row, step) for row in _found(services(), status, session_id) for step in _waiting(services(), row)]
+    runs = list({row.run_id: row for row, _ in waiting}.values())
+    _agree(len(runs), runs, yes)
+    _tell_all([one(row.run_id, step) for row, step in waiting])
+
+
+def _waiting(tools: Services, row: "LedgerRun") -> list[str]:
+    """The steps of a run that wait for approval."""
+    steps = tools.store.views.steps(tools.lookup.ref(row))
+    return [step.id for step in steps if step.status == StepStatus.WAITING_APPROVAL]
+
+
+@click.command("resolve", cls=Command)
+@click.argument("run_id", metavar="ID")
+@click.argument("step_id", metavar="[STEP]", required=False)
+@click.option("--result", "result_text", metavar="JSON|-", help="It happened, and this is its result.")
+@click.option("--landed", is_flag=True, help="It happened; its result is null.")
+@click.option("--not-landed", is_flag=True, help="It did not happen, and cannot any more.")
+@_signed
+def resolve(
+    run_id: str,
+    step_id: str | None,
+    result_text: str | None,
+    landed: bool,
+    not_landed: bool,
+    by: str | None,
+    reason: str | None,
+) -> None:
+    """Say what became of a step in doubt, after having looked; without STEP the one in doubt.
+
+    Landed: the step counts as completed. Not landed: it runs again while its run goes on, and counts as never done in a
+    run that has ended. Look first: nothing else stands between this word and an effect that happens twice.
+
+    \b
+    Examples:
+      mandor run resolve ID pay --result '{"charge_id": "ch_7"}' --reason "seen in their dashboard"
+      mandor run resolve ID pay --not-landed
+    """
+    from orchestrator import decisions
+
+    if (result_text is not None) + landed + not_landed != 1:
+        raise click.UsageError("say one of --result JSON, --landed and --not-landed")
+    result = None if result_text is None else inputs.read_json("result", result_text)
+    desk = services().desk
+    _tell_one(decisions.resolve(desk, run_id, _by(by), reason, step_id, landed=not not_landed, result=result))
+
+
+COMMANDS: Final = (cancel, pause, resume, retry, approve, resolve)
