@@ -86,6 +86,20 @@ def order(params: Note, ctx: Context) -> Value:
     return note(params, ctx)
 
 
+@action("test.send", effect="once")
+def send(params: Note, ctx: Context) -> Value:
+    """Like note, and nobody may do it twice."""
+    return note(params, ctx)
+
+
+@action("test.until_told", effect="pure", attempts=1)
+def until_told(params: Value, ctx: Context) -> Value:
+    """Fails for good until there is a file `told` beside the effect log."""
+    if not (Path(os.environ["EFFECT_LOG"]).parent / "told").exists():
+        raise PermanentError("nobody has told me")
+    return params
+
+
 @action("test.sleep_for_ever", effect="idempotent", timeout_s=1, attempts=2)
 def sleep_for_ever(params: Value, ctx: Context) -> Value:
     log_effect(ctx, "began", params.value)
