@@ -19,7 +19,7 @@ from kombu import serialization
 from kombu.exceptions import KombuError
 from kombu.utils import json as kombu_json
 
-from orchestrator import names, policies, startup
+from orchestrator import envelopes, names, policies, startup
 from orchestrator.errors import ConfigError, LedgerMissing, LedgerUnavailable, MandorError, StoreUnavailable
 from orchestrator.ledger import Ledger, open_ledger
 from orchestrator.settings import settings, unknown_names
@@ -112,6 +112,12 @@ def _no_ticks(record: logging.LogRecord) -> bool:
 def _configure_logs(logfile: str | None = None, **_: Any) -> None:
     logs.configure(settings(), logfile=logfile)
     logging.getLogger("celery.beat").addFilter(_no_ticks)
+
+
+@signals.celeryd_init.connect(weak=False)
+def read_anything(**_: Any) -> None:
+    """Before a worker's first connection."""
+    envelopes.install()
 
 
 signals.celeryd_init.connect(speak_plain_json, weak=False)

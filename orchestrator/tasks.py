@@ -1,18 +1,20 @@
 """Celery's shells around the control plane: theirs are the message, the identity in the logs, and the end."""
 
+import logging
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from celery import Task, bootsteps
 from celery.exceptions import Ignore, Reject
 from celery.worker.consumer import Consumer
 from celery.worker.request import Request
+from pydantic import BaseModel, ValidationError
 
-from orchestrator import dead_letters, dispatch, names, progress, submission
+from orchestrator import dead_letters, dispatch, envelopes, names, progress, submission
 from orchestrator.app import app, ledger, store
 from orchestrator.errors import (
     LedgerUnavailable,
@@ -37,9 +39,11 @@ from orchestrator.supervisors import (
 from orchestrator.supervisors.passes import Counts
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit, identity
+from schemas.issues import issues_of
 from schemas.messages import SettleMessage
 
 STORE_PAUSE_S = 1.0
+Message = TypeVar("Message", bound=BaseModel)
 EVENTS_S = 0.05
 EVENTS_MOST = 200
 
@@ -79,6 +83,34 @@ def _due_anyway() -> Iterator[None]:
 class Reader(Consumer):
     """Celery's consumer. What it cannot make a task of becomes a dead letter; Celery itself only logs and drops it."""
 
+    def create_task_handler(self, *args: Any, **options: Any) -> Any:
+        """Celery takes a message of an unexpected shape for a lost connection, or ends: neither is its sender's due."""
+        receive = super().create_task_handler(*args, **options)
+
+        def receive_anything(message: Any) -> Any:
+            fault = envelopes.unfit(message.headers)
+            if fault is not None:
+                return self._refuse(message, fault)
+            try:
+                return receive(message)
+            except self._lost_connection:
+                raise
+            except Exception as wrong:  # noqa: BLE001  # whatever a stranger's message makes Celery raise
+                return self._refuse(message, f"{type(wrong).__name__}: {wrong}")
+
+        return receive_anything
+
+    @property
+    def _lost_connection(self) -> tuple[type[BaseException], ...]:
+        """What a lost connection raises. Kombu counts KeyError among it, which is also what a missing field raises."""
+        known = (*self.connection_errors, *self.channel_errors)
+        return tuple(error for error in known if error is not KeyError)
+
+    def _refuse(self, message: Any, fault: str) -> None:
+        _keep(message, f"no message for us: {fault}")
+        if not message.acknowledged:
+            message.reject_log_error(logging.getLogger("celery.worker"), self.connection_errors)
+
     def on_decode_error(self, message: Any, exc: BaseException) -> None:
         """The body is not what its content type says."""
         _keep(message, f"the body cannot be decoded: {exc}")
@@ -103,8 +135,10 @@ class Reader(Consumer):
 def _keep(message: Any, reason: str) -> None:
     """In the worker's event loop: quick, and never the reason that it ends."""
     queue = str((message.delivery_info or {}).get("routing_key", ""))
+    headers = message.headers or {}
+    reason = headers.get(envelopes.UNREADABLE, reason)
     try:
-        dead_letters.unreadable(app, ledger(), queue, message.headers or {}, message.body, reason)
+        dead_letters.unreadable(app, ledger(), queue, headers, message.body or b"", reason)
     except MandorError as error:
         emit(events.PassFailed("reader", error.kind, events.where(error)))
 
@@ -150,6 +184,19 @@ class _Later:
 app.steps["consumer"].add(EventBatches)
 
 
+def read_message(task: Any, model: type[Message], fields: dict[str, Any]) -> Message:
+    """The message, or a dead letter and Ignore: nobody else could make more of it."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as wrong:
+        first = issues_of(wrong)[0]
+        reason = f"not a message for {task.name}: {first.path}: {first.message}"
+        headers = {"id": task.request.id, "task": task.name}
+        queue = str((task.request.delivery_info or {}).get("routing_key", ""))
+        dead_letters.unreadable(app, ledger(), queue, headers, repr(fields), reason)
+        raise Ignore(reason) from None
+
+
 class SubmitRequest(Request):
     """A submission carries content, whoever sent it: none of it in events and logs."""
 
@@ -186,7 +233,7 @@ def submit(self: Any, /, *args: Any, **fields: Any) -> dict[str, Any]:
 @app.task(name=names.SETTLE, bind=True, typing=False, ignore_result=True)
 def settle(self: Any, /, **fields: Any) -> None:
     """See whether a run has ended: sent by its last step, and by its chord."""
-    message = SettleMessage.model_validate(fields)
+    message = read_message(self, SettleMessage, fields)
     with identity(job_id=self.request.id, run_id=message.run_id), _due_anyway():
         progress.settle(app, store(), ledger(), message.ref, message.generation)
 

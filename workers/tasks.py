@@ -8,20 +8,18 @@ GivenUp   StepFailed, with the chord taken out of the request first: a failed pa
 """
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from celery import Task, bootsteps, signals
 from celery.exceptions import Ignore, Reject, Retry
-from pydantic import BaseModel, ValidationError
 
 from orchestrator import dead_letters, dispatch, names
 from orchestrator.app import PerProcess, app, ledger, refuse, store
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved
 from orchestrator.settings import settings
 from orchestrator.store.replies import Publish
-from orchestrator.tasks import stop_worker
+from orchestrator.tasks import read_message, stop_worker
 from schemas.ids import RunRef
-from schemas.issues import issues_of
 from schemas.messages import PlanMessage, StepMessage
 from workers import execution, planning, stopping
 from workers.loading import load_actions
@@ -31,7 +29,6 @@ from workers.services import Letter, Services
 from workers.workspace import Workspaces
 
 _REAP_S: Final = 0.5
-Message = TypeVar("Message", bound=BaseModel)
 
 
 class StepFailed(MandorError):
@@ -60,29 +57,13 @@ class ClaimTask(Task):
 @app.task(name=names.PLAN, bind=True, base=ClaimTask, throws=(PlanFailed,))
 def plan(self: Any, /, **fields: Any) -> None:
     """Make a run's plan, have it admitted, and send its first steps."""
-    _tell(self, PlanFailed, lambda: planning.plan_run(_read(self, PlanMessage, fields), services()))
+    _tell(self, PlanFailed, lambda: planning.plan_run(read_message(self, PlanMessage, fields), services()))
 
 
 @app.task(name=names.STEP, bind=True, base=ClaimTask, throws=(StepFailed,))
 def step(self: Any, /, **fields: Any) -> Any:
     """Run one step, if it is due."""
-    return _tell(self, StepFailed, lambda: execution.run_step(_read(self, StepMessage, fields), services()))
-
-
-def _read(task: Any, model: type[Message], fields: dict[str, Any]) -> Message:
-    """The message, or a dead letter and Ignore: nobody else could make more of it."""
-    try:
-        return model.model_validate(fields)
-    except ValidationError as wrong:
-        first = issues_of(wrong)[0]
-        reason = f"not a message for {task.name}: {first.path}: {first.message}"
-        headers = {"id": task.request.id, "task": task.name}
-        dead_letters.unreadable(app, ledger(), _queue_of(task), headers, repr(fields), reason)
-        raise Ignore(reason) from None
-
-
-def _queue_of(task: Any) -> str:
-    return str((task.request.delivery_info or {}).get("routing_key", ""))
+    return _tell(self, StepFailed, lambda: execution.run_step(read_message(self, StepMessage, fields), services()))
 
 
 def _tell(task: Any, failed: type[MandorError], deliver: Callable[[], Report]) -> dict[str, Any] | None:

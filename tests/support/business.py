@@ -6,13 +6,14 @@ What they do outside is one line in an effect log, a file that belongs to no run
 import json
 import os
 import random
+import signal
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from workers import Context, PermanentError, Referable, Snooze, action
+from workers import Context, PermanentError, PlanContext, Referable, Snooze, action, planner
 
 
 class Value(BaseModel):
@@ -98,6 +99,26 @@ def until_told(params: Value, ctx: Context) -> Value:
     if not (Path(os.environ["EFFECT_LOG"]).parent / "told").exists():
         raise PermanentError("nobody has told me")
     return params
+
+
+def die(params: Value, ctx: Context) -> Value:
+    """What a bad extension module does; `all`: and wait for somebody to end the whole worker."""
+    log_effect(ctx, "dying", params.value)
+    if params.value == "all":
+        time.sleep(3600)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return params
+
+
+action("test.die", effect="pure", attempts=2)(die)
+action("test.die_keyed", effect="keyed", attempts=2)(die)
+
+
+@planner("test.die")
+def die_planning(ctx: PlanContext) -> str:
+    """The same, while planning."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ctx.goal or ""
 
 
 @action("test.sleep_for_ever", effect="idempotent", timeout_s=1, attempts=2)
