@@ -180,7 +180,7 @@ def _wait_for_services() -> None:
     """Until ledger and store answer: a process started during an outage recovers with it. Refusals are raised."""
     for look in itertools.count():
         try:
-            startup.check_server(store().admin)
+            startup.check_server(store().admin, settings())
             return
         except (StoreUnavailable, LedgerUnavailable) as error:
             if look % TOLD_EVERY == 0:

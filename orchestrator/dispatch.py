@@ -174,6 +174,15 @@ def queue_depth(app: Celery, queue: str) -> int:
             return 0
 
 
+def consumed_queues(app: Celery, timeout_s: float) -> set[str]:
+    """Queues of the workers that answer in time. One that is busy may not: for people to read, never to decide by."""
+    try:
+        answers = app.control.inspect(timeout=timeout_s).active_queues() or {}
+    except broker_errors(app):
+        return set()
+    return {str(queue["name"]) for queues in answers.values() for queue in queues}
+
+
 def dead_letter_queue() -> str:
     """Where the bells lie. Nobody of ours consumes it."""
     return names.queue(settings().queue_prefix, "dlq")

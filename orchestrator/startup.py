@@ -11,6 +11,7 @@ All are functions of what they are given, but for the module finder and the envi
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -26,6 +27,8 @@ BROKER_SCHEMES: Final = REDIS_SCHEMES | {"amqp", "amqps", "pyamqp"}
 # where a child may be killed at any time: a hung model call or step must be stoppable from outside
 KILLABLE: Final = frozenset({"prefork", "processes"})
 SAFE_POLICY: Final = "noeviction"
+VISIBILITY: Final = "visibility_timeout"
+AGREED_MS: Final = 60_000  # every pass over lost messages says it again
 SOFT_STOP: Final = ("REMAP_SIGTERM", "SIGQUIT")
 # Celery reads these before its configuration: name, the setting of ours that they would override
 OVERRIDES: Final = (
@@ -47,9 +50,14 @@ class Launch:
 
 
 class Server(Protocol):
-    """What is asked of the state store's server: one of its settings, None where it does not tell."""
+    """What is asked of the state store's server: one of its settings (None where it does not tell), a section of what
+    it says about itself, and what processes agreed upon."""
 
     def config(self, name: str) -> str | None: ...
+
+    def info(self, section: str) -> dict[str, str]: ...
+
+    def agree(self, name: str, value: str, ttl_ms: int) -> str: ...
 
 
 # ---- packages
@@ -151,21 +159,76 @@ def check_soft_stop(environ: Mapping[str, str]) -> None:
 
 def check_configuration(given: Settings, conf: Mapping[str, Any]) -> None:
     """What celeryconfig.py says must be what Celery does, whoever else has spoken."""
-    required = (
-        ("task_acks_late", True),
-        ("task_reject_on_worker_lost", True),
-        ("worker_deduplicate_successful_tasks", False),
-        ("task_always_eager", False),
-        ("accept_content", ["json"]),
-    )
-    for name, wanted in required:
+    for name, wanted in _REQUIRED:
         if _plain(conf.get(name)) != wanted:
             raise ConfigError(f"it is {conf.get(name)!r} here", path=name, hint=f"leave it at {wanted!r}")
+    for name, why in _POSITIVE.items():
+        if not _is_positive(conf.get(name)):
+            raise ConfigError(f"it is {conf.get(name)!r} here: {why}", path=name, hint="leave it to celeryconfig.py")
+    _check_soft_shutdown(given, conf)
     _check_visibility(given, conf)
+    if not given.broker.startswith("amqp"):
+        _check_sockets(conf)
+
+
+_REQUIRED: Final = (
+    ("task_acks_late", True),
+    ("task_reject_on_worker_lost", True),
+    ("worker_deduplicate_successful_tasks", False),
+    ("task_always_eager", False),
+    ("broker_channel_error_retry", True),
+    ("accept_content", ["json"]),
+)
+_POSITIVE: Final = {
+    "worker_prefetch_multiplier": "a worker would take in more than it can start",
+    "worker_eta_task_limit": "somebody's messages with an ETA would fill a worker's memory",
+    "worker_soft_shutdown_timeout": "SIGTERM would wait for running steps without end",
+    "result_expires": "answers would be kept for ever, or not at all",
+    "result_chord_expires": "what Celery keeps of a run would stay for ever",
+    "redis_socket_timeout": "a call to a server that is gone would never return",
+    "redis_socket_connect_timeout": "connecting to a server that is gone would never end",
+}
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, list | tuple | set | frozenset) else bool(value)
+
+
+def _is_positive(value: Any) -> bool:
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    return isinstance(number, int | float) and number > 0
+
+
+def _check_soft_shutdown(given: Settings, conf: Mapping[str, Any]) -> None:
+    wait = conf["worker_soft_shutdown_timeout"]
+    if wait >= given.term_grace_s:
+        raise ConfigError(
+            f"it is {wait:g} s, MANDOR_TERM_GRACE_S is {given.term_grace_s:g}: a worker would be killed while it waits",
+            path="worker_soft_shutdown_timeout",
+            hint="raise MANDOR_TERM_GRACE_S, and what your supervisor of processes allows",
+        )
+
+
+def _check_sockets(conf: Mapping[str, Any]) -> None:
+    options = conf.get("broker_transport_options") or {}
+    for name in ("socket_timeout", "socket_connect_timeout"):
+        if not _is_positive(options.get(name)):
+            raise ConfigError(
+                f"{name} is {options.get(name)!r} here: a publish to a server that is gone would never return",
+                path="broker_transport_options",
+                hint="leave it to celeryconfig.py",
+            )
+
+
+def check_time_limit(given: Settings, action: str, timeout_s: float, grace_s: float) -> None:
+    """A step that may run longer than the broker waits for its acknowledgement would be given to a second worker."""
+    if timeout_s + grace_s >= given.visibility_timeout_s:
+        raise ConfigError(
+            f"{action} may take {timeout_s:g} s and {grace_s:g} s to stop, the broker gives its message back after "
+            f"{given.visibility_timeout_s:g} s",
+            path="MANDOR_VISIBILITY_TIMEOUT_S",
+            hint=f"raise it above {timeout_s + grace_s:g}, in every process, or lower the action's timeout_s",
+        )
 
 
 def _check_visibility(given: Settings, conf: Mapping[str, Any]) -> None:
@@ -182,8 +245,10 @@ def _check_visibility(given: Settings, conf: Mapping[str, Any]) -> None:
 # ---- the server
 
 
-def check_server(server: Server) -> None:
-    """A server that evicts keys forgets leases and queues. One that will not say (None) is taken at its word."""
+def check_server(server: Server, given: Settings) -> None:
+    """What the state store's server must be: it keeps what it is given, is one and no cluster, and is told the same by
+    every process. One that will not say (None) is taken at its word.
+    """
     policy = server.config("maxmemory-policy")
     if policy not in (None, SAFE_POLICY):
         raise ConfigError(
@@ -191,3 +256,29 @@ def check_server(server: Server) -> None:
             path="MANDOR_REDIS_URL",
             hint=f"set maxmemory-policy to {SAFE_POLICY} on that server, or name another",
         )
+    if server.info("cluster").get("cluster_enabled") == "1":
+        raise ConfigError(
+            "the server is part of a cluster, which neither Celery's broker nor its chords can use",
+            path="MANDOR_REDIS_URL",
+            hint="name a server of its own, with a replica if you like",
+        )
+    check_agreement(given, agree_on_visibility(server, given))
+
+
+def agree_on_visibility(server: Server, given: Settings) -> str:
+    """Say how long our broker waits for an acknowledgement, and hear what the others say."""
+    return server.agree(VISIBILITY, _said(given), AGREED_MS)
+
+
+def check_agreement(given: Settings, stands: str | None) -> None:
+    """On Redis the process with the shortest visibility timeout gives back the messages of all the others."""
+    if stands not in (None, _said(given)):
+        raise ConfigError(
+            f"this process would give messages back after {_said(given)}, the running ones do after {stands}",
+            path="MANDOR_VISIBILITY_TIMEOUT_S",
+            hint="set it alike everywhere; to change it, stop all workers for a minute",
+        )
+
+
+def _said(given: Settings) -> str:
+    return f"{given.visibility_timeout_s:g} s"

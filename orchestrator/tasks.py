@@ -14,7 +14,7 @@ from celery.worker.consumer import Consumer
 from celery.worker.request import Request
 from pydantic import BaseModel, ValidationError
 
-from orchestrator import dead_letters, dispatch, envelopes, names, progress, submission
+from orchestrator import dead_letters, dispatch, envelopes, names, progress, startup, submission
 from orchestrator.app import app, ledger, store
 from orchestrator.errors import (
     LedgerUnavailable,
@@ -249,8 +249,14 @@ def _supervisor(name: str, run_once: Callable[[], Counts]) -> None:
                 emit(events.PassDone(name, round((time.monotonic() - started) * 1000), counts.as_dict()))
 
 
+def _redispatch() -> Counts:
+    """Who looks for lost messages also keeps up the word on when the broker gives one back."""
+    startup.agree_on_visibility(store().admin, settings())
+    return redispatch_lost_steps.run_once(app, store(), settings())
+
+
 _supervisor(reclaim_stale_leases.NAME, lambda: reclaim_stale_leases.run_once(app, store(), ledger(), settings()))
-_supervisor(redispatch_lost_steps.NAME, lambda: redispatch_lost_steps.run_once(app, store(), settings()))
+_supervisor(redispatch_lost_steps.NAME, _redispatch)
 _supervisor(retry_due_steps.NAME, lambda: retry_due_steps.run_once(app, store(), settings()))
 _supervisor(enforce_deadlines.NAME, lambda: enforce_deadlines.run_once(app, store(), settings()))
 _supervisor(settle_runs.NAME, lambda: settle_runs.run_once(app, store(), ledger(), settings()))

@@ -2,9 +2,10 @@
 
 from orchestrator import names
 from orchestrator.admission import Admission, AdmittedStep
+from orchestrator.admission.catalogue import ActionSpec
 from orchestrator.settings import Settings
 from orchestrator.store.new import NewPlan, NewStep
-from schemas.policy import LIMIT_FIELDS, Policy, SomeLimits
+from schemas.policy import LIMIT_FIELDS, ActionLimits, Policy, SomeLimits
 
 STEPS_QUEUE = "steps"
 
@@ -20,10 +21,15 @@ def new_plan(admission: Admission, policy: Policy, settings: Settings) -> NewPla
     )
 
 
+def limits_of(spec: ActionSpec, policy: Policy) -> ActionLimits:
+    """An action's limits under a policy."""
+    declared = SomeLimits(**{name: getattr(spec, name) for name in LIMIT_FIELDS})
+    return policy.limits_for(spec.name, declared)
+
+
 def _new_step(step: AdmittedStep, policy: Policy, settings: Settings) -> NewStep:
     spec = step.spec
-    declared = SomeLimits(**{name: getattr(spec, name) for name in LIMIT_FIELDS})
-    limits = policy.limits_for(spec.name, declared)
+    limits = limits_of(spec, policy)
     return NewStep(
         id=step.id,
         index=step.index,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from celery import Task, bootsteps, signals
 from celery.exceptions import Ignore, Reject, Retry
 
-from orchestrator import dead_letters, dispatch, names
+from orchestrator import dead_letters, dispatch, names, policies, startup
 from orchestrator.app import PerProcess, app, ledger, refuse, store
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved
 from orchestrator.settings import settings
@@ -23,6 +23,7 @@ from schemas.ids import RunRef
 from schemas.messages import PlanMessage, StepMessage
 from workers import execution, planning, stopping
 from workers.loading import load_actions
+from workers.newplan import limits_of
 from workers.registry import registry
 from workers.reports import Done, GivenUp, Later, Nothing, Planned, Report
 from workers.services import Letter, Services
@@ -136,8 +137,13 @@ services: Final = PerProcess(_open_services)
 @signals.worker_init.connect(weak=False)
 def _load_before_forking(**_: Any) -> None:
     """A declaration that cannot work refuses the start, not the first step that needs it."""
+    given = settings()
     try:
-        load_actions(settings())
+        load_actions(given)
+        policy = policies.installation_policy(given)
+        for action in registry.actions():
+            limit_s = limits_of(action.spec, policy).timeout_s
+            startup.check_time_limit(given, action.spec.name, limit_s, policy.stop_grace_s)
     except MandorError as error:
         refuse(error)
 

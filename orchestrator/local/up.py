@@ -207,7 +207,7 @@ def _check_named(given: Settings) -> None:
         raise LedgerMissing(f"the ledger knows no namespace {given.namespace}", hint="run `mandor ledger upgrade`")
     store = open_store(given, epoch.epoch)
     try:
-        startup.check_server(store.admin)
+        startup.check_server(store.admin, given)
         if any(verification.has_moved(store, shard) for shard in range(store.shards)):
             raise StoreMoved("the server was started again or exchanged", hint="run `mandor ledger verify`")
     finally:

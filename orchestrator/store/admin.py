@@ -57,6 +57,21 @@ class Admin:
         values = list(reply.values()) if isinstance(reply, dict) else (reply or [])[1::2]
         return str(values[0]) if values else None
 
+    def agree(self, name: str, value: str, ttl_ms: int) -> str:
+        """What all processes say of something they must say alike: the first word stands for ttl_ms from when it was
+        last said. Answers the word that stands, ours or another."""
+        key = self._scripts.keys.agreed(name)
+        self._scripts.ask("SET", key, value, "NX", "PX", ttl_ms)
+        stands = str(self._scripts.ask("GET", key) or value)
+        if stands == value:
+            self._scripts.ask("PEXPIRE", key, ttl_ms)
+        return stands
+
+    def agreed(self, name: str) -> str | None:
+        """The word that stands, None where nobody has said one lately."""
+        found: str | None = self._scripts.ask("GET", self._scripts.keys.agreed(name))
+        return found
+
     def info(self, section: str) -> dict[str, str]:
         text = str(self._scripts.ask("INFO", section))
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -16,9 +16,10 @@ All keys of a run lie in the hash slot of its shard: `{namespace:shard}:…`, sh
 | due:<duty>                       | zset   | what must be looked at, and when                 |
 | pass, claimed                    | hash   | last passes; newest claimed message a queue      |
 | epoch, server                    | string | what the shard belongs to                        |
+| agreed:<name>                    | string | what all processes set alike; of shard 0         |
 
 A run's keys live until its deadline and `finished_ttl_s` beyond, then `finished_ttl_s` from its end; a lock as long as
-its lease. The keys of a shard stay.
+its lease; what was agreed a minute from when it was last said. The other keys of a shard stay.
 
 `<session>` is 16 hex characters of the session's SHA-256, or `-`.
 """
@@ -58,6 +59,9 @@ class Keys:
 
     def due(self, shard: int, duty: str) -> str:
         return f"{self.prefix(shard)}due:{duty}"
+
+    def agreed(self, name: str) -> str:
+        return f"{self.prefix(0)}agreed:{name}"
 
     def named(self, name: str, shard: int, ref: RunRef | None, step_id: str | None) -> str:
         """The key that a script's contract calls `name`."""

@@ -14,6 +14,7 @@ import pytest
 from orchestrator import decisions, dispatch
 from orchestrator.cli.command import run
 from orchestrator.decisions import Desk
+from orchestrator.ledger import LedgerRun
 from orchestrator.store import Store
 from orchestrator.store.replies import Committed, Ending, Fenced, Settled, TooLate
 from schemas.states import Fact
@@ -37,6 +38,12 @@ def mandor_says(*arguments: str, code: int = 0) -> Any:
     with redirect_stdout(out):
         assert run(mandor, [*arguments, "--json"]) == code, out.getvalue()
     return json.loads(out.getvalue())
+
+
+def in_ledger(system: System, run_id: str) -> LedgerRun:
+    row = system.installed.ledger.run(run_id)
+    assert row is not None
+    return row
 
 
 def statuses(system: System, run_id: str) -> dict[str, str]:
@@ -176,7 +183,7 @@ def test_a_failed_run_is_started_over(system: System) -> None:
     )
     first = system.wait(run_id)
     assert (first.status, first.reason) == ("failed", "step_failed:b")
-    eventually(lambda: system.installed.ledger.run(run_id).ended_at, what="the end in the ledger")
+    eventually(lambda: in_ledger(system, run_id).ended_at, what="the end in the ledger")
     (system.effect_log.parent / "told").touch()
     answer = mandor_says("run", "retry", run_id, "--by", "ann")
     assert (answer["outcome"], answer["message"]) == ("retried:2", "started over, as generation 2")
@@ -184,8 +191,8 @@ def test_a_failed_run_is_started_over(system: System) -> None:
     assert (view.status, view.generation) == ("succeeded", 2)
     assert len(system.effects(run_id=run_id, what="noted")) == 1
     assert mandor_says("run", "retry", run_id, code=1)["error"]["kind"] == "decision_refused"
-    row = system.installed.ledger.run(run_id)
-    assert row is not None
+    eventually(lambda: in_ledger(system, run_id).ended_at, what="the second end in the ledger")
+    row = in_ledger(system, run_id)
     assert (row.status, row.generation, row.ended_at is not None) == ("succeeded", 2, True)
 
 

@@ -12,13 +12,22 @@ from orchestrator.settings import Settings
 from tests.support.environment import ROOT
 from tests.support.installation import celery_app
 
+TIMEOUTS = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
 GOOD_CONF: dict[str, Any] = {
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
     "worker_deduplicate_successful_tasks": False,
     "task_always_eager": False,
     "accept_content": ["json"],
-    "broker_transport_options": {"visibility_timeout": 3600.0},
+    "broker_channel_error_retry": True,
+    "worker_prefetch_multiplier": 1,
+    "worker_eta_task_limit": 1000,
+    "worker_soft_shutdown_timeout": 16.0,
+    "result_expires": 3600.0,
+    "result_chord_expires": 7200.0,
+    "redis_socket_timeout": 5.0,
+    "redis_socket_connect_timeout": 5.0,
+    "broker_transport_options": {"visibility_timeout": 3600.0, **TIMEOUTS},
 }
 SOFT = {"REMAP_SIGTERM": "SIGQUIT"}
 
@@ -122,7 +131,16 @@ def test_sigterm_must_stop_softly(environ: dict[str, str]) -> None:
         ("worker_deduplicate_successful_tasks", True),
         ("task_always_eager", True),
         ("accept_content", ["json", "pickle"]),
-        ("broker_transport_options", {"visibility_timeout": 60}),
+        ("broker_channel_error_retry", False),
+        ("worker_prefetch_multiplier", 0),
+        ("worker_eta_task_limit", None),
+        ("worker_soft_shutdown_timeout", 0),
+        ("result_expires", None),
+        ("result_chord_expires", 0),
+        ("redis_socket_timeout", None),
+        ("redis_socket_connect_timeout", None),
+        ("broker_transport_options", {**TIMEOUTS, "visibility_timeout": 60}),
+        ("broker_transport_options", {"visibility_timeout": 3600.0, "socket_connect_timeout": 5.0}),
     ],
 )
 def test_what_celery_does_must_be_what_we_say(name: str, value: Any) -> None:
@@ -134,23 +152,61 @@ def test_our_own_configuration_passes() -> None:
         startup.check_configuration(Settings(), app.conf)
 
 
-class Policy:
-    def __init__(self, found: str | None) -> None:
-        self.found = found
+class Server:
+    """A server that says what it is asked, and that others have spoken to."""
+
+    def __init__(self, policy: str | None = "noeviction", cluster: str = "0", said: str | None = None) -> None:
+        self.policy = policy
+        self.cluster = cluster
+        self.said = said
 
     def config(self, name: str) -> str | None:
         assert name == "maxmemory-policy"
-        return self.found
+        return self.policy
+
+    def info(self, section: str) -> dict[str, str]:
+        assert section == "cluster"
+        return {"cluster_enabled": self.cluster}
+
+    def agree(self, name: str, value: str, ttl_ms: int) -> str:
+        assert (name, ttl_ms > 0) == ("visibility_timeout", True)
+        return self.said or value
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "volatile-ttl"])
 def test_a_server_that_evicts_is_refused(policy: str) -> None:
-    assert policy in refused(lambda: startup.check_server(Policy(policy))).message
+    assert policy in refused(lambda: startup.check_server(Server(policy), Settings())).message
 
 
 @pytest.mark.parametrize("policy", ["noeviction", None])
 def test_a_server_that_keeps_or_will_not_say_passes(policy: str | None) -> None:
-    startup.check_server(Policy(policy))
+    startup.check_server(Server(policy), Settings())
+
+
+def test_a_server_in_a_cluster_is_refused() -> None:
+    assert "cluster" in refused(lambda: startup.check_server(Server(cluster="1"), Settings())).message
+
+
+def test_a_visibility_timeout_of_its_own_is_refused() -> None:
+    startup.check_server(Server(said="3600 s"), Settings())
+    error = refused(lambda: startup.check_server(Server(said="60 s"), Settings()))
+    assert (error.path, "60 s" in error.message, "3600 s" in error.message) == (
+        "MANDOR_VISIBILITY_TIMEOUT_S",
+        True,
+        True,
+    )
+
+
+def test_an_action_that_outlasts_the_brokers_patience_is_refused() -> None:
+    startup.check_time_limit(Settings(), "slow", 3000, 10)
+    error = refused(lambda: startup.check_time_limit(Settings(), "slow", 3595, 10))
+    assert error.path == "MANDOR_VISIBILITY_TIMEOUT_S"
+    assert "slow" in error.message
+
+
+def test_a_soft_stop_that_outlasts_the_grace_is_refused() -> None:
+    error = refused(lambda: startup.check_worker(Settings(term_grace_s=10), launch()))
+    assert error.path == "worker_soft_shutdown_timeout"
 
 
 def test_refusals_name_a_folder_that_exists() -> None:

@@ -13,6 +13,7 @@ COMMANDS = {
     "actions": Later("workers.cli.actions", "group", "See the registered actions and planners."),
     "dlq": Later("orchestrator.cli.letters", "group", "Read dead letters: what was given up on."),
     "config": Later("orchestrator.cli.config", "group", "Show and check the settings in force."),
+    "doctor": Later("orchestrator.cli.doctor", "command", "Look for what is wrong, and say how it is mended."),
     "ledger": Later("orchestrator.cli.ledger", "group", "Set up the ledger; hold the state store against it."),
     "flower": Later("orchestrator.cli.flower", "command", "Run Flower: the workers and what they do, in a browser."),
 }

@@ -1,0 +1,297 @@
+"""What is wrong with an installation, and how it is mended: every start-up check, and what only a running one shows.
+
+Each examination stands alone: one that finds its service away is a finding, and the others go on.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, Literal
+
+from orchestrator import app as celery_app
+from orchestrator import dispatch, names, policies, startup, verification
+from orchestrator.errors import (
+    BrokerUnavailable,
+    LedgerMissing,
+    LedgerUnavailable,
+    MandorError,
+    StoreUnavailable,
+)
+from orchestrator.ledger import Ledger, open_ledger
+from orchestrator.settings import Settings, unknown_names
+from orchestrator.store import Store, open_store
+from orchestrator.store.replies import DUTIES, Duty
+
+Level = Literal["ok", "warning", "wrong", "away"]
+LIBRARIES: Final = ("mandor", "celery", "kombu", "redis", "sqlalchemy", "pydantic")
+SKEW_S: Final = 1.0  # beyond it, times in logs and in the store tell different stories
+LATE_PASSES: Final = 5  # so many intervals without a pass, and nobody is watching
+LATE_LEAST_S: Final = 15.0
+OLD_DECISION_S: Final = 60.0
+FULL: Final = 0.9
+ANSWER_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. level: away means that a service does not answer; mend: what to do."""
+
+    check: str
+    level: Level
+    text: str
+    mend: str | None = None
+
+
+@dataclass(frozen=True)
+class Patient:
+    """The installation under examination, with services of its own."""
+
+    settings: Settings
+    ledger: Ledger
+    app: Any
+
+    @cached_property
+    def store(self) -> Store:
+        """A store for the ledger's epoch; raises what stands in the way."""
+        epoch = self.ledger.epoch(self.settings.namespace)
+        if epoch is None:
+            message = f"the ledger knows no namespace {self.settings.namespace}"
+            raise LedgerMissing(message, hint="run `mandor ledger upgrade`")
+        return open_store(self.settings, epoch.epoch)
+
+
+Examination = Callable[[Patient], Iterator[Finding]]
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Look at everything. Raises nothing that a service or a setting could cause."""
+    patient = Patient(settings, open_ledger(settings.ledger, patience_s=ANSWER_S), celery_app.app)
+    return [finding for name, look in EXAMINATIONS for finding in examined(name, look, patient)]
+
+
+def examined(name: str, look: Examination, patient: Patient) -> list[Finding]:
+    """What one examination finds; an error in it is a finding."""
+    found: list[Finding] = []
+    try:
+        found.extend(look(patient))
+    except MandorError as error:
+        found.append(Finding(name, _level(error), str(_without_hint(error)), error.hint))
+    return found
+
+
+def _level(error: MandorError) -> Level:
+    return "away" if isinstance(error, StoreUnavailable | LedgerUnavailable | BrokerUnavailable) else "wrong"
+
+
+def _without_hint(error: MandorError) -> str:
+    return f"{error.path}: {error.message}" if error.path else error.message
+
+
+# ---- this process: packages, settings, Celery's configuration, the policy
+
+
+def packages(_: Patient) -> Iterator[Finding]:
+    """Our packages are ours; which releases of the libraries this process has."""
+    startup.check_packages()
+    yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in LIBRARIES))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "(from source)"
+
+
+def configuration(patient: Patient) -> Iterator[Finding]:
+    """What a worker is refused for at its start, seen from here."""
+    startup.check_environment(patient.settings)
+    startup.check_configuration(patient.settings, patient.app.conf)
+    yield Finding("configuration", "ok", "settings and Celery's configuration fit together")
+    for name in unknown_names():
+        yield Finding("configuration", "warning", f"no setting is called {name}", "correct or unset it")
+
+
+def policy(patient: Patient) -> Iterator[Finding]:
+    """The installation's policy can be read, and lets no attempt outlast the broker's patience."""
+    given, found = patient.settings, policies.installation_policy(patient.settings)
+    startup.check_time_limit(given, "an action", found.limits.timeout_s, found.stop_grace_s)
+    for action, limits in found.per_action.items():
+        startup.check_time_limit(given, action, limits.timeout_s or 0, found.stop_grace_s)
+    yield Finding("policy", "ok", f"at most {found.max_steps} steps and {found.deadline_s:g} s for a run")
+
+
+def home(patient: Patient) -> Iterator[Finding]:
+    """Workspaces and the ledger file can be written."""
+    folder = patient.settings.home.absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        mend = "make it writable for the workers' user, or set MANDOR_HOME"
+        yield Finding("home", "wrong", f"{there} cannot be written to", mend)
+    else:
+        yield Finding("home", "ok", str(folder))
+
+
+# ---- the ledger
+
+
+def ledger(patient: Patient) -> Iterator[Finding]:
+    """The database answers, and is the one this release needs."""
+    patient.ledger.check_schema()
+    named = patient.store.scripts.epoch
+    yield Finding("ledger", "ok", f"the schema is this release's; the namespace's epoch is {named[:8]}")
+
+
+def decisions(patient: Patient) -> Iterator[Finding]:
+    """A decision that waits for long was made, and its run has not heard of it."""
+    old = patient.ledger.now_ms() - OLD_DECISION_S * 1000
+    late = [one for one in patient.ledger.pending_decisions(100) if one.created_at < old]
+    if late:
+        text = f"{len(late)} decisions were not carried out, the oldest about run {late[0].run_id}"
+        yield Finding("decisions", "wrong", text, "is beat running, and a worker on the supervise queue?")
+    else:
+        yield Finding("decisions", "ok", "none waits")
+
+
+# ---- the state store
+
+
+def server(patient: Patient) -> Iterator[Finding]:
+    """The server keeps what it is given, and would after a crash."""
+    store = patient.store
+    startup.check_server(_Listening(store), patient.settings)
+    about = store.admin.info("server")
+    name = about.get("server_name", "redis")
+    number = about.get("valkey_version") or about.get("redis_version", "?")
+    yield Finding("server", "ok", f"{name} {number.strip()}, keeps what it is given")
+    if store.admin.config("appendonly") == "no":
+        mend = "set appendonly yes on the server: after a crash of it, every run since its last snapshot is lost"
+        yield Finding("server", "warning", "it has no append-only file", mend)
+
+
+class _Listening:
+    """The server's admin for the start-up checks, without a say of one's own: a doctor is no process of the fleet."""
+
+    def __init__(self, store: Store) -> None:
+        self._admin = store.admin
+
+    def config(self, name: str) -> str | None:
+        return self._admin.config(name)
+
+    def info(self, section: str) -> dict[str, str]:
+        return self._admin.info(section)
+
+    def agree(self, name: str, value: str, ttl_ms: int) -> str:
+        del ttl_ms
+        return self._admin.agreed(name) or value
+
+
+def memory(patient: Patient) -> Iterator[Finding]:
+    """There is room for more."""
+    about = patient.store.admin.info("memory")
+    used, most = int(about.get("used_memory", 0)), int(about.get("maxmemory", 0) or 0)
+    text = f"{used // 2**20} MiB used" + (f" of {most // 2**20}" if most else ", without a limit")
+    if most and used > FULL * most:
+        yield Finding("memory", "wrong", text, "a full server takes no new run: raise maxmemory")
+    else:
+        yield Finding("memory", "ok", text)
+
+
+def clock(patient: Patient) -> Iterator[Finding]:
+    """The store's clock decides; this host's stamps the ledger and the logs."""
+    store = patient.store
+    before = time.time()
+    there = store.now_ms() / 1000
+    skew = there - (before + time.time()) / 2
+    if abs(skew) > SKEW_S:
+        mend = "keep both clocks in step (NTP)"
+        level: Level = "wrong" if abs(skew) > patient.settings.lease_s else "warning"
+        yield Finding("clock", level, f"the server's clock is {skew:+.1f} s from this host's", mend)
+    else:
+        yield Finding("clock", "ok", f"the server's clock and this host's are {abs(skew):.1f} s apart")
+
+
+def shards(patient: Patient) -> Iterator[Finding]:
+    """The store is the one that the ledger remembers."""
+    store = patient.store
+    moved = [shard for shard in range(store.shards) if verification.has_moved(store, shard)]
+    if moved:
+        text = f"{len(moved)} of {store.shards} shards were last verified for another server, or before a restart"
+        yield Finding("shards", "wrong", text, "run `mandor ledger verify`, then start the workers again")
+    else:
+        yield Finding("shards", "ok", f"all {store.shards} belong to this server and this ledger")
+
+
+def supervisors(patient: Patient) -> Iterator[Finding]:
+    """Without passes nobody ends what died, and deadlines do not end anything."""
+    store, sweep_s = patient.store, patient.settings.sweep_s
+    most_s = max(LATE_PASSES * sweep_s, LATE_LEAST_S)
+    ages = {duty: _age_s(store, duty) for duty in DUTIES}
+    late = sorted(duty for duty, age in ages.items() if age is None or age > most_s)
+    mend = "start beat (one is enough) and a worker on the supervise queue"
+    if late:
+        oldest = max((age for age in ages.values() if age is not None), default=None)
+        told = "no pass ever" if oldest is None else f"the oldest of them {oldest:.0f} s ago"
+        yield Finding("supervisors", "wrong", f"no pass over {', '.join(late)} for {most_s:.0f} s ({told})", mend)
+    else:
+        newest = max(age for age in ages.values() if age is not None)
+        yield Finding("supervisors", "ok", f"every duty was looked at within {newest:.1f} s")
+
+
+def _age_s(store: Store, duty: Duty) -> float | None:
+    """How long ago the shard that waits longest was looked at; None: one never was."""
+    passes = [store.views.last_pass(shard, duty) for shard in range(store.shards)]
+    return None if not all(passes) else (store.now_ms() - min(passes)) / 1000
+
+
+# ---- the broker
+
+
+def broker(patient: Patient) -> Iterator[Finding]:
+    """The broker answers; how much lies in each queue."""
+    depths = {name: _depth(patient, name) for name in names.QUEUES}
+    waiting = ", ".join(f"{name} {depth}" for name, depth in depths.items())
+    yield Finding("broker", "ok", f"messages ready: {waiting}")
+
+
+def _depth(patient: Patient, name: str) -> int:
+    queue = names.queue(patient.settings.queue_prefix, name)
+    try:
+        return dispatch.queue_depth(patient.app, queue)
+    except dispatch.broker_errors(patient.app) as error:
+        raise BrokerUnavailable(f"the broker does not answer: {error}", hint="is it running?") from None
+
+
+def consumers(patient: Patient) -> Iterator[Finding]:
+    """Asked of the workers themselves. One that is busy, or frozen, may not answer: a sign, no proof."""
+    consumed = dispatch.consumed_queues(patient.app, ANSWER_S)
+    lonely = [name for name in names.QUEUES if name != "dlq" and _full(patient, name) not in consumed]
+    if lonely:
+        text = f"no worker answers that consumes {', '.join(lonely)}"
+        yield Finding("consumers", "warning", text, "start one: `mandor up`, or the Procfile's lines")
+    else:
+        yield Finding("consumers", "ok", "every queue has a worker")
+
+
+def _full(patient: Patient, name: str) -> str:
+    return names.queue(patient.settings.queue_prefix, name)
+
+
+EXAMINATIONS: Final[tuple[tuple[str, Examination], ...]] = (
+    ("packages", packages),
+    ("configuration", configuration),
+    ("policy", policy),
+    ("home", home),
+    ("ledger", ledger),
+    ("decisions", decisions),
+    ("server", server),
+    ("memory", memory),
+    ("clock", clock),
+    ("shards", shards),
+    ("supervisors", supervisors),
+    ("broker", broker),
+    ("consumers", consumers),
+)

@@ -1,0 +1,151 @@
+"""The doctor on real servers: each fault is found, with its mend, and hides no other."""
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import app as celery_app
+from orchestrator import doctor
+from orchestrator.cli.command import run
+from orchestrator.doctor import Finding
+from orchestrator.store.replies import DUTIES
+from tests.support.installation import Installation, installation
+from tests.support.ledgers import run_named
+from tests.support.servers import Server
+from workers.cli import mandor
+
+
+@pytest.fixture
+def ours(new_server: Callable[[], Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installation]:
+    """An installation on a server of its own, with passes that have just been, and nobody who asks workers."""
+    with installation(new_server().url, tmp_path, namespace="doc", shards=2, store_timeout_s=1) as made:
+        monkeypatch.setattr(celery_app, "app", made.app)
+        monkeypatch.setattr(doctor, "ANSWER_S", 0.1)
+        look_at_everything(made)
+        yield made
+
+
+def look_at_everything(ours: Installation) -> None:
+    for shard in range(ours.store.shards):
+        for duty in DUTIES:
+            ours.store.runs.begin_pass(shard, duty, 0)
+
+
+def found(ours: Installation) -> dict[str, Finding]:
+    """The worst finding of each check."""
+    ranks = ("ok", "warning", "wrong", "away")
+    findings = sorted(doctor.examine(ours.settings), key=lambda one: ranks.index(one.level))
+    return {finding.check: finding for finding in findings}
+
+
+def level_of(ours: Installation, check: str) -> str:
+    finding = found(ours)[check]
+    assert (finding.level == "ok") == (finding.mend is None), finding
+    return finding.level
+
+
+def test_a_sound_installation(ours: Installation) -> None:
+    findings = found(ours)
+    well = {check: finding for check, finding in findings.items() if finding.level in ("wrong", "away")}
+    assert well == {}
+    assert set(findings) == {name for name, _ in doctor.EXAMINATIONS}
+    assert findings["consumers"].level == "warning"  # there is no worker
+
+
+def test_a_server_that_evicts(ours: Installation) -> None:
+    ours.app.backend.client.config_set("maxmemory-policy", "allkeys-lru")
+    assert level_of(ours, "server") == "wrong"
+    assert "noeviction" in str(found(ours)["server"].mend)
+
+
+def test_a_server_that_forgets_at_a_crash(ours: Installation) -> None:
+    assert level_of(ours, "server") == "warning"
+    ours.app.backend.client.config_set("appendonly", "yes")
+    assert level_of(ours, "server") == "ok"
+
+
+def test_a_server_that_is_nearly_full(ours: Installation) -> None:
+    client = ours.app.backend.client
+    client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.02))
+    assert level_of(ours, "memory") == "wrong"
+
+
+def test_a_clock_that_is_off(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time
+    for skew, level in ((0.0, "ok"), (5.0, "warning"), (600.0, "wrong")):
+        monkeypatch.setattr(time, "time", lambda skew=skew: real() + skew)
+        assert level_of(ours, "clock") == level
+
+
+def test_a_server_that_nobody_verified(ours: Installation) -> None:
+    ours.app.backend.client.set("{doc:1}:server", "another")
+    assert level_of(ours, "shards") == "wrong"
+    assert "mandor ledger verify" in str(found(ours)["shards"].mend)
+
+
+def test_nobody_looks(ours: Installation) -> None:
+    ours.app.backend.client.hdel("{doc:0}:pass", "leases")
+    finding = found(ours)["supervisors"]
+    assert (finding.level, "leases" in finding.text, "beat" in str(finding.mend)) == ("wrong", True, True)
+    for shard in (0, 1):
+        ours.app.backend.client.hset(f"{{doc:{shard}}}:pass", "leases", ours.store.now_ms() - 60_000)
+    assert level_of(ours, "supervisors") == "wrong"
+
+
+def test_another_visibility_timeout_runs(ours: Installation) -> None:
+    ours.store.admin.agree("visibility_timeout", "60 s", 60_000)
+    assert level_of(ours, "server") == "wrong"
+    assert ours.store.admin.agreed("visibility_timeout") == "60 s"
+
+
+def test_a_decision_that_nobody_carries_out(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = run_named("late")
+    ours.ledger.accept(accepted)
+    ours.ledger.decide(accepted.run_id, 1, "cancel", "ann", None)
+    assert level_of(ours, "decisions") == "ok"
+    monkeypatch.setattr(doctor, "OLD_DECISION_S", -1)
+    assert level_of(ours, "decisions") == "wrong"
+
+
+def test_a_server_that_is_away_hides_nothing_else(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = ours.settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
+    findings = {finding.check: finding.level for finding in doctor.examine(gone)}
+    assert (findings["server"], findings["clock"], findings["packages"]) == ("away", "away", "ok")
+
+
+# ---- the command
+
+
+def doctor_says(code: int) -> Any:
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert run(mandor, ["doctor", "--json"]) == code, out.getvalue()
+    return json.loads(out.getvalue())
+
+
+def test_the_command_answers_by_its_exit_code(ours: Installation) -> None:
+    well = doctor_says(0)
+    assert well["healthy"] is True
+    assert {"check", "level", "text", "mend"} == set(well["findings"][0])
+    ours.app.backend.client.set("{doc:1}:server", "another")
+    ill = doctor_says(1)
+    assert ill["healthy"] is False
+    assert any(finding["check"] == "shards" for finding in ill["findings"])
+
+
+def test_settings_that_contradict_each_other_are_a_finding(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANDOR_VISIBILITY_TIMEOUT_S", "30")
+    (finding,) = doctor_says(1)["findings"]
+    assert (finding["check"], "MANDOR_VISIBILITY_TIMEOUT_S" in finding["text"]) == ("settings", True)
+
+
+def test_a_service_that_is_away_is_exit_3(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANDOR_REDIS_URL", "redis://127.0.0.1:1/0")
+    (finding,) = doctor_says(3)["findings"]
+    assert finding["level"] == "away"
