@@ -19,7 +19,7 @@ SIGNS = {"ok": "ok", "warning": "warning", "wrong": "WRONG", "away": "AWAY"}
 
 @click.command("doctor", cls=Command)
 def command() -> None:
-    """Look at settings, services, queues and supervisors, and say of each fault how it is mended.
+    """Look at settings, services, queues and supervisors. Of each fault it says how it is mended.
 
     Exit 0: nothing is wrong (there may be warnings); 1: something is; 3: a service does not answer.
 

@@ -8,12 +8,12 @@ from orchestrator.cli.command import Group, Later, run
 
 COMMANDS = {
     "up": Later("orchestrator.cli.up", "command", "Run everything in this terminal."),
-    "run": Later("orchestrator.cli.runs", "group", "Submit a run, follow it, read its results."),
+    "run": Later("orchestrator.cli.runs", "group", "Submit a run, follow it, decide about it, read its results."),
     "plan": Later("workers.cli.plan", "group", "Work with plans, without running them."),
     "actions": Later("workers.cli.actions", "group", "See the registered actions and planners."),
     "dlq": Later("orchestrator.cli.letters", "group", "Read dead letters: what was given up on."),
     "config": Later("orchestrator.cli.config", "group", "Show and check the settings in force."),
-    "doctor": Later("orchestrator.cli.doctor", "command", "Look for what is wrong, and say how it is mended."),
+    "doctor": Later("orchestrator.cli.doctor", "command", "Look at settings, services, queues and supervisors."),
     "ledger": Later("orchestrator.cli.ledger", "group", "Set up the ledger; hold the state store against it."),
     "flower": Later("orchestrator.cli.flower", "command", "Run Flower: the workers and what they do, in a browser."),
 }
