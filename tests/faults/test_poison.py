@@ -44,9 +44,8 @@ def test_garbage_in_every_queue_stops_no_worker_and_starts_no_step_again(new_sys
     running = system.processes.running()
     run_id = system.submit(step("test.note", "s", value="x", hold_s=SETTLED_S + 5))
     began = eventually(lambda: system.effects(run_id=run_id, what="began"))
-    entries = [*GARBAGE.values(), *STRANGERS.values()]
     for queue in ("mandor.steps", "mandor.control", "mandor.plan", "mandor.supervise"):
-        lay(system, queue, *entries)
+        lay(system, queue, *dict(garbage(queue)).values(), *dict(strangers(queue)).values())
     drained(system, "mandor.steps", "mandor.control", "mandor.plan")
     other = system.submit(step("test.echo", "s", value="after it all"))
     assert system.wait(other, timeout_s=60).status == "succeeded"
