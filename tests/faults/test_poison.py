@@ -55,8 +55,8 @@ def test_garbage_in_every_queue_stops_no_worker_and_starts_no_step_again(new_sys
     assert system.processes.running() == running
     for sign in ("Connection to broker lost", "Unrecoverable error", "Restoring", "consumer: Connection"):
         assert not [line for line in system.processes.lines() if sign in line]
-    kept = {letter.content["queue"] for letter in letters(system)}
-    assert {"mandor.steps", "mandor.control", "mandor.plan"} <= kept
+    fed = {"mandor.steps", "mandor.control", "mandor.plan", "mandor.supervise"}
+    eventually(lambda: fed <= {letter.content["queue"] for letter in letters(system)}, what="letters of every queue")
 
 
 @pytest.mark.parametrize("name", GARBAGE)
