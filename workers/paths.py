@@ -43,4 +43,3 @@ def _check_name(name: str) -> None:
         raise ValueError("the path may not contain '.' or '..'")
     if len(name.encode()) > NAME_BYTES:
         raise ValueError(f"a name in the path is longer than {NAME_BYTES} bytes")
-
