@@ -8,6 +8,7 @@ import pytest
 from celery.exceptions import Ignore, Reject, Retry
 
 from orchestrator import dead_letters
+from orchestrator import tasks as control
 from orchestrator.errors import LedgerUnavailable, StoreAmnesia, StoreMoved
 from schemas.messages import Receipt, ReceiptStatus, StepMessage
 from workers import stopping, tasks
@@ -93,7 +94,8 @@ def test_a_message_of_another_shape_becomes_a_letter(task: Any, monkeypatch: pyt
     letters: list[tuple[Any, ...]] = []
     keep: Callable[..., None] = lambda *fields: letters.append(fields)  # noqa: E731
     monkeypatch.setattr(dead_letters, "unreadable", keep)
-    monkeypatch.setattr(tasks, "ledger", lambda: None)
+    monkeypatch.setattr(control, "ledger", lambda: None)
+    crafted = {"run_id": "../../etc", "session": "-", "generation": 1, "step_id": "a"}
     with pytest.raises(Ignore):
-        tasks._read(task, StepMessage, {"run_id": "../../etc", "session": "-", "generation": 1, "step_id": "a"})
+        control.read_message(task, StepMessage, crafted)
     assert "run_id" in letters[0][-1]
