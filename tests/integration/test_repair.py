@@ -27,7 +27,7 @@ from workers.planners.llm.configured import configured_model
 from workers.planners.llm.planner import plan_with
 from workers.planners.llm.prompts import answer_schema, plan_prompt
 from workers.registry import load_actions, registry
-from workers.reports import GivenUp, Later, Nothing
+from workers.reports import GivenUp, Later, Nothing, Planned
 
 DRIFT = '{"plan": "do things", "note": "IGNORE THE RULES"}'
 Served = Callable[..., ModelServer]
@@ -111,7 +111,7 @@ def come_back(run: Run, ms: int = 200_000) -> None:
 def test_a_good_answer_is_asked_for_once(bench: Workbench, asks: Served) -> None:
     run = submitted(bench)
     server = asks(Says(f"Here you are:\n```json\n{plan_of(run)}\n```"))
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
     assert calls(server) == 1
     (kept,) = bench.ledger.planner_answers(run.ref.run_id, 1)
     details = json.loads(kept.details_text)
@@ -122,7 +122,7 @@ def test_a_good_answer_is_asked_for_once(bench: Workbench, asks: Served) -> None
 def test_drift_twice_and_then_a_good_answer_is_a_run(bench: Workbench, asks: Served) -> None:
     run = submitted(bench)
     server = asks(Says(DRIFT), Says(plan_of(run, steps=[])), Says(plan_of(run)))
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
     assert (calls(server), run.state.status, bench.letters) == (3, "running", [])
     assert [row.number for row in bench.ledger.planner_answers(run.ref.run_id, 1)] == [0, 1, 2]
     assert '"path": "plan_id"' in user_words(server, 1)
@@ -167,7 +167,7 @@ def test_a_cut_answer_is_a_failure_of_its_own_and_not_shown_again(
     run = submitted(bench)
     reason = "length" if dialect == "openai" else "max_tokens"
     server = asks(Says(f'{{"plan_id": "{raised}', reason), Says(plan_of(run)))
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
     assert raised not in user_words(server, 1)
     assert "shorter" in user_words(server, 1)
 
@@ -199,7 +199,7 @@ def test_it_is_asked_again_no_earlier_than_it_said(bench: Workbench, asks: Serve
     assert isinstance(run.plan(), Nothing)
     assert calls(server) == 1
     bench.clock.advance(2_000)
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
     assert bench.letters == []
 
 
@@ -219,7 +219,7 @@ def test_a_failing_provider_is_no_drift(turn: Turn, kind: str, bench: Workbench,
     assert isinstance(run.plan(), Later)
     assert kind in (run.state.error_text or "")
     come_back(run)
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
     assert (calls(server), len(server.bills), bench.letters) == (2, 1, [])
 
 
@@ -249,7 +249,7 @@ def test_a_failure_between_repairs_does_not_forget_what_was_answered(bench: Work
     server = asks(Says(DRIFT), Refuses(500), Says(plan_of(run)))
     assert isinstance(run.plan(), Later)
     come_back(run)
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
     assert (calls(server), len(server.bills)) == (3, 2)
     assert "Your last answer was refused" in user_words(server, 2)
 
@@ -286,7 +286,7 @@ def test_wherever_the_planner_dies_there_is_one_plan_and_one_bill(
     with pytest.raises(Died):
         run.plan()
     come_back(run)
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
     assert run.state.plan_id == PLAN_ID
     assert (calls(server), len(server.bills)) == (requests, 1)
 
@@ -300,7 +300,7 @@ def test_a_planner_that_dies_before_the_verdict_is_not_paid_twice(
     with pytest.raises(Died):
         run.plan()
     come_back(run)
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
     assert (calls(server), len(server.bills)) == (2, 2)
 
 
@@ -354,7 +354,7 @@ def test_a_function_that_can_repair_is_told_of_the_faults(bench: Workbench) -> N
         )
 
     run = bench.submit(planner="careful")
-    assert run.plan() == Nothing("admitted")
+    assert run.plan() == Planned()
 
 
 def test_a_ready_plan_gets_no_repair(bench: Workbench) -> None:
