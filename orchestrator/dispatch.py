@@ -8,6 +8,7 @@ Nothing here decides anything. A message that could not be sent is due in the st
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
@@ -36,7 +37,7 @@ HIDDEN: Final = "<submission>"
 
 
 def publish(app: Celery, wave: Iterable[Dispatch]) -> int:
-    """Send a wave in one batch; answers how many messages the broker took: all, or 0 when it is away."""
+    """Send a wave together; answers how many messages the broker took: all, or 0 when it is away."""
     wave = tuple(wave)
     if not wave:
         return 0
@@ -56,9 +57,15 @@ def broker_errors(app: Celery) -> tuple[type[BaseException], ...]:
 
 
 def _send_all(app: Celery, wave: tuple[Dispatch, ...]) -> None:
-    with app.producer_or_acquire() as producer, producer.batch():
+    with app.producer_or_acquire() as producer, _one_batch(producer, len(wave)):
         for message in messages(app, wave):
             _send(app, producer, message)
+
+
+def _one_batch(producer: Any, size: int) -> AbstractContextManager[Any]:
+    """One pipeline for many messages; for a single one, as in a sequence, its set-up costs more than it saves."""
+    batch: AbstractContextManager[Any] = producer.batch() if size > 1 else nullcontext()
+    return batch
 
 
 def messages(app: Celery, wave: Iterable[Dispatch]) -> Iterator[Any]:
