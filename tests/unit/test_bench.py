@@ -1,0 +1,69 @@
+"""`./dev bench`: what it prints, which way its ratios point, and what it keeps away from."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.contests import IN_ARENA, QUICK
+from benchmarks.figures import Figure, Result, as_json, as_text
+from benchmarks.site import environment, forget_foreign
+from benchmarks.tally import VARIABLE, Tally, add
+
+
+def arena(*seconds: list[float]) -> Any:
+    """One in which the turns took so long."""
+    return SimpleNamespace(scale=QUICK, rounds=lambda *_: seconds)
+
+
+def held(name: str, *seconds: list[float]) -> dict[str, Any]:
+    """What the contest prints as JSON."""
+    found: dict[str, Any] = as_json([IN_ARENA[name](arena(*seconds))], quick=True)[name]
+    return found
+
+
+def test_a_fan_out_twice_as_fast_is_two() -> None:
+    found = held("fanout", [2.0, 4.0, 3.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
+    assert (found["ratio_to_bare"], found["ratio_to_bare_spread"]) == (3.0, [2.0, 4.0])
+    assert found["ratio_to_batched"] == 1.0
+    assert found["bare_step_ms"] == 6.0
+    assert found["rounds"] == 3
+
+
+def test_a_hop_twice_as_slow_is_two() -> None:
+    assert held("sequence", [1.0], [2.0])["ratio_to_bare"] == 2.0
+
+
+def test_runs_compare_throughput() -> None:
+    assert held("runs", [1.0], [4.0])["ratio_to_bare"] == 0.25
+
+
+def test_a_step_that_costs_the_same_has_not_grown() -> None:
+    assert held("growth", [1.0], [QUICK.many / QUICK.few])["ratio"] == 1.0
+
+
+def test_for_people_each_figure_is_a_line_with_its_spread() -> None:
+    text = "\n".join(as_text([Result("fanout", "a fan-out", [Figure("ratio_to_bare", "", [0.5, 0.7, 0.6])])]))
+    assert "fanout.ratio_to_bare       0.600     (0.500 to 0.700)" in text
+
+
+def test_nothing_of_the_callers_shell_gets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MANDOR_REDIS_URL", "MANDOR_LEASE_S", "CELERY_BROKER_URL", "REDIS_URL", "APP"):
+        monkeypatch.setenv(name, "redis://somebody-elses:6379/0")
+    given = environment(tmp_path, "redis://:secret@127.0.0.1:1234/0")
+    assert not [name for name, value in given.items() if "somebody-elses" in value]
+    assert given["BENCH_BROKER"] == "redis://:secret@127.0.0.1:1234/1"
+    forget_foreign()
+    assert "CELERY_BROKER_URL" not in os.environ
+
+
+def test_what_is_done_is_counted_from_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "tally"))
+    tally = Tally(tmp_path / "tally")
+    add()
+    done = tally.marker()
+    add()
+    add()
+    assert (done(), tally.count) == (2, 3)
