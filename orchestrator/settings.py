@@ -60,26 +60,26 @@ class Settings(BaseSettings):
     policy_file: Path | None = Field(None, description="JSON file that narrows the installation's policy")
 
     # leases: a worker renews three times before it is given up; two sweeps fit well into one lease
-    lease_s: Seconds = 15.0
-    sweep_s: Seconds = 2.0
+    lease_s: Seconds = Field(15.0, description="how long a claim is believed in without a renewal")
+    sweep_s: Seconds = Field(2.0, description="from one look of each supervisor to its next")
 
     # limits of one step and one run; policy may narrow them
-    attempts: int = Field(3, ge=1, le=100)
-    backoff_s: Seconds = 1.0
-    backoff_max_s: Seconds = 60.0
+    attempts: int = Field(3, ge=1, le=100, description="tries of a step in all, unless its action says otherwise")
+    backoff_s: Seconds = Field(1.0, description="longest random wait before the second try; doubles with each try")
+    backoff_max_s: Seconds = Field(60.0, description="where that wait stops growing")
     timeout_s: Seconds = Field(60.0, description="time limit of one attempt, unless its action says otherwise")
     stop_grace_s: Seconds = Field(10.0, description="from asking an attempt to stop until its process is killed")
-    deadline_s: Seconds = 3600.0
+    deadline_s: Seconds = Field(3600.0, description="time limit of a run, from its acceptance")
     wait_s: Seconds = Field(86_400.0, description="how long a run waits for a person, at most")
-    max_steps: int = Field(1000, ge=1, le=10_000)
-    max_parallel: int = Field(100, ge=1, le=10_000)
+    max_steps: int = Field(1000, ge=1, le=10_000, description="most steps of a plan")
+    max_parallel: int = Field(100, ge=1, le=10_000, description="most steps of one run that are sent or run at a time")
     plan_bytes: Count = Field(1024 * 1024, description="largest planner's answer")
     goal_bytes: Count = Field(256 * 1024, description="goal and context of a submission together")
     result_bytes: Count = Field(256 * 1024, description="largest result of a step")
     inputs_bytes: Count = Field(1024 * 1024, description="largest sum of results that one step refers to")
 
-    planner_timeout_s: Seconds = 110.0
-    planner_attempts: int = Field(3, ge=1, le=100)
+    planner_timeout_s: Seconds = Field(110.0, description="time limit of planning a run once, repairs included")
+    planner_attempts: int = Field(3, ge=1, le=100, description="tries of planning a run in all")
 
     # the model behind the planner `llm` and the action `model.ask`; read by workers only
     llm_provider: Literal["", "openai", "anthropic"] = Field("", description="whose API; empty: no model is used")
@@ -95,8 +95,8 @@ class Settings(BaseSettings):
     llm_timeout_s: Seconds = Field(100.0, description="one request to the model")
 
     # a message is presumed lost after this long without a claim; doubles with each check
-    dispatch_check_s: Seconds = 10.0
-    dispatch_deadline_s: Seconds = 600.0
+    dispatch_check_s: Seconds = Field(10.0, description="when a message that nobody claimed is looked for first")
+    dispatch_deadline_s: Seconds = Field(600.0, description="how long a step waits for its action, or for the ledger")
     visibility_timeout_s: Seconds = Field(3600.0, description="when the broker gives an unacknowledged message back")
     term_grace_s: Seconds = Field(20.0, description="what a worker has between SIGTERM and the end")
     finished_ttl_s: Seconds = Field(86_400.0, description="how long Redis keeps a finished run")
@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     flower_port: int = Field(5555, ge=1, le=65_535, description="port that Flower listens on")
     flower_public: bool = Field(False, description="Flower may be reached from elsewhere: something encrypts before it")
 
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="least level that is logged")
     log_format: Literal["auto", "json", "human"] = Field("auto", description="auto: human on a terminal, else JSON")
     log_redact: str = Field("", description="more key names whose values are never logged, separated by commas")
 
