@@ -44,7 +44,7 @@ def stages(names: Collection[str]) -> list[list[str]]:
 
 def pause_s(failures: int) -> float:
     """How long to wait before the next start after so many ends in a row."""
-    return float(min(2.0 ** (failures - 1), PAUSE_MAX_S))
+    return float(min(2 ** min(failures - 1, 16), PAUSE_MAX_S))
 
 
 class Crew:
