@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from orchestrator.errors import BrokerUnavailable, ConfigError, StoreUnavailable
-from orchestrator.settings import Settings
+from orchestrator.settings import Settings, is_named
 
 WAIT_S: Final = 3.0
 PORTS: Final = {"redis": 6379, "rediss": 6379, "amqp": 5672, "pyamqp": 5672, "amqps": 5671}
@@ -70,6 +70,8 @@ def _connect(where: SplitResult) -> socket.socket:
 
 
 def _hint(settings: Settings) -> str:
+    if settings.embedded and not is_named("redis_url"):
+        return "it is this home's own server; start it with `mandor up`"
     named = "redis_url" in settings.model_fields_set or "broker_url" in settings.model_fields_set
     return (
         "is it running? `mandor config` shows where it is looked for" if named else "start it, or set MANDOR_REDIS_URL"
