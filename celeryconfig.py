@@ -65,6 +65,9 @@ task_routes = {
     names.SETTLE: _route("control"),
     names.PLAN: _route("plan"),
     names.STEP: _route("steps"),
+    names.UNDO: _route("steps"),
+    names.UNDO_LATE: _route("steps"),
+    names.CLOSE: _route("steps"),
     "orchestrator.supervise.*": _route("supervise"),
 }
 # A queue that an action names for itself is made on first use, of the same kind as ours.

@@ -24,13 +24,26 @@ from orchestrator.store.replies import Dispatch
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit
 from schemas.dead_letter import Bell
-from schemas.ids import RunRef, group_id, plan_task_id, settle_task_id, step_task_id
+from schemas.ids import (
+    RunRef,
+    close_task_id,
+    group_id,
+    plan_task_id,
+    settle_task_id,
+    step_task_id,
+    undo_task_id,
+)
 
 App: TypeAlias = Celery  # for modules that pass it on, and know nothing else of Celery
 CHORD_KEYS: Final = (".s", ".j", ".t", ".d")
 DLQ_LENGTH: Final = 1000
 KILL_MARGIN_S: Final = 2.0  # a child normally ends itself, without a word from Celery; a frozen one cannot
 HIDDEN: Final = "<submission>"
+_APART: Final = {
+    "undo": (names.UNDO, undo_task_id),
+    "close": (names.CLOSE, close_task_id),
+    "late": (names.UNDO_LATE, undo_task_id),
+}
 
 
 # ---- waves
@@ -75,6 +88,8 @@ def messages(app: Celery, wave: Iterable[Dispatch]) -> Iterator[Any]:
             yield from (_plan(app, member) for member in members)
         elif kind == "settle":
             yield _settle(app, ref, generation)
+        elif kind in _APART:
+            yield from (_apart(app, member) for member in members)
         else:
             yield from run_chord(app, ref, generation, members).tasks
 
@@ -103,6 +118,17 @@ def _step(app: Celery, member: Dispatch, body: Any) -> Any:
         group_index=member.index,
         chord=body,
     )
+
+
+def _apart(app: Celery, member: Dispatch) -> Any:
+    """What is about a step and no part of the chord."""
+    task, task_id = _APART[member.kind]
+    ref, step_id = member.ref, str(member.step_id)
+    fields = {**_ids(ref, member.generation), "step_id": step_id}
+    if member.fence:
+        fields["fence"] = member.fence
+    limit_s, name = time_limit_s(member), task_id(ref.run_id, step_id)
+    return _signature(app, task, fields, task_id=name, queue=member.queue, time_limit=limit_s)
 
 
 def _plan(app: Celery, member: Dispatch) -> Any:

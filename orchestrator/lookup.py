@@ -9,9 +9,9 @@ from orchestrator.errors import NotFound
 from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.settings import settings
 from orchestrator.store import Store
-from orchestrator.store.views import Event, RunState, StepState
+from orchestrator.store.views import UNDO, Event, RunState, StepState, UndoState
 from schemas.ids import RunRef, is_run_id
-from schemas.run import ErrorView, EventView, LetterView, RunView, StepView
+from schemas.run import CompensationView, ErrorView, EventView, LetterView, RunView, StepView
 from schemas.states import RunStatus, StepStatus
 
 LETTERS: Final = 100  # of one run; more would say nothing new
@@ -54,13 +54,16 @@ class Lookup:
         state = self.state(row)
         if state is None:
             return remembered(row, letters)
-        steps = self._store.views.steps(self.ref(row))
-        return live(row, state, self._seen(row, state, steps), letters, bound.ended_by(state, steps, settings()))
+        steps, ref = self._store.views.steps(self.ref(row)), self.ref(row)
+        errors = self._store.views.errors(ref)
+        seen = self._seen(row, state, steps, errors)
+        ended_by = bound.ended_by(state, steps, settings())
+        return live(row, state, seen, compensation_views(steps, errors), letters, ended_by)
 
-    def _seen(self, row: LedgerRun, state: RunState, steps: list[StepState]) -> tuple[StepView, ...]:
-        ref = self.ref(row)
-        results, errors = self._store.views.results(ref), self._store.views.errors(ref)
-        now = self._store.now_ms()
+    def _seen(
+        self, row: LedgerRun, state: RunState, steps: list[StepState], errors: Mapping[str, str]
+    ) -> tuple[StepView, ...]:
+        results, now = self._store.views.results(self.ref(row)), self._store.now_ms()
         return tuple(
             step_view(step, state.policy_hash, results.get(step.id), errors.get(step.id), now) for step in steps
         )
@@ -113,7 +116,12 @@ def remembered(row: LedgerRun, letters: tuple[LetterView, ...]) -> RunView:
 
 
 def live(
-    row: LedgerRun, state: RunState, steps: tuple[StepView, ...], letters: tuple[LetterView, ...], ended_by: int
+    row: LedgerRun,
+    state: RunState,
+    steps: tuple[StepView, ...],
+    compensations: tuple[CompensationView, ...],
+    letters: tuple[LetterView, ...],
+    ended_by: int,
 ) -> RunView:
     """A run as the store has it. ended_by: the latest end of one that goes on."""
     return RunView(
@@ -131,6 +139,7 @@ def live(
         created_at=state.created_at,
         ended_at=state.ended_at or None,
         steps=steps,
+        compensations=compensations,
         dead_letters=letters,
         error=None if state.error_text is None else error_view(state.error_text),
         ended_by=None if state.ended_at else ended_by,
@@ -155,6 +164,27 @@ def step_view(step: StepState, policy_hash: str, result: str | None, error: str 
         dispatched_at=step.dispatched_at or None,
         started_at=step.started_at or None,
         ended_at=step.ended_at or None,
+    )
+
+
+def compensation_views(steps: list[StepState], errors: Mapping[str, str]) -> tuple[CompensationView, ...]:
+    """What is being undone or was, in the order in which it began; what was not begun yet comes last."""
+    begun = [(step, step.undo, errors.get(f"{step.id}{UNDO}")) for step in steps if step.undo is not None]
+    begun.sort(key=lambda one: (one[1].started_at == 0, one[1].started_at, one[1].fence))
+    return tuple(compensation_view(step, undo, error) for step, undo, error in begun)
+
+
+def compensation_view(step: StepState, undo: UndoState, error: str | None) -> CompensationView:
+    """The undoing of one step."""
+    return CompensationView(
+        step_id=step.id,
+        action=step.action,
+        status=StepStatus(step.status),
+        attempt=undo.attempt,
+        fence=undo.fence or None,
+        error=None if error is None else error_view(error),
+        started_at=undo.started_at or None,
+        ended_at=undo.ended_at or None,
     )
 
 

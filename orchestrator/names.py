@@ -6,6 +6,9 @@ SUBMIT: Final = "orchestrator.submit"
 SETTLE: Final = "orchestrator.settle"
 PLAN: Final = "workers.plan"
 STEP: Final = "workers.step"
+UNDO: Final = "workers.undo"
+UNDO_LATE: Final = "workers.undo_late"
+CLOSE: Final = "workers.close"
 
 # one beat entry, one task and one file in orchestrator/supervisors each
 SUPERVISORS: Final = (
@@ -16,6 +19,7 @@ SUPERVISORS: Final = (
     "settle-runs",
     "end-waits",
     "apply-decisions",
+    "trigger-compensation",
 )
 
 QUEUES: Final = ("plan", "steps", "control", "supervise", "dlq")

@@ -1,28 +1,33 @@
 """The end of a run: the store settles it, the ledger remembers it, the store is told so, Celery's keys are removed.
 
+A failing run whose steps have had effects does not end there: they are undone first, which begins here as well.
+
 Each step may be repeated, and until the third is done the run is due: a crash between any two is ended by the
 supervisor that settles runs. Three may ask for it: the last step's worker, the chord's body, that supervisor.
 """
 
-from orchestrator import dispatch
+from orchestrator import compensation, dispatch
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
 from orchestrator.store import Store
 from orchestrator.store.replies import Compensating, Settled
 from orchestrator.store.runs import Settling
-from orchestrator.telemetry import events
+from orchestrator.telemetry import aftermath, events
 from orchestrator.telemetry.logs import bind, emit
 from schemas.ids import RunRef
-from schemas.states import RunStatus
+from schemas.policy import OnFailure
+from schemas.states import RunStatus, StepStatus
 
 
 def settle(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> Settling:
     """See whether this generation of a run has ended, and if so bring its end everywhere."""
+    _remember_undoing(store, ledger, ref)
     reply = store.runs.settle(ref, generation)
     if isinstance(reply, Settled):
         _identify(store, ref)
         _finish(app, store, ledger, ref, reply)
     if isinstance(reply, Compensating):
+        emit(aftermath.UndoBegun(len(reply.publish)))
         dispatch.publish(app, reply.publish)
     return reply
 
@@ -31,6 +36,15 @@ def settle_due(app: App, store: Store, ledger: Ledger, ref: RunRef) -> Settling:
     """The same for whatever generation the run is in."""
     state = store.views.run(ref)
     return settle(app, store, ledger, ref, state.generation if state else 1)
+
+
+def _remember_undoing(store: Store, ledger: Ledger, ref: RunRef) -> None:
+    """Before anything is undone the ledger knows it: a run that was once undone never goes on as if it had not been."""
+    state = store.views.run(ref)
+    if state is None or state.status != RunStatus.FAILING or state.on_failure != OnFailure.COMPENSATE:
+        return
+    if not state.counts.get(StepStatus.RUNNING):
+        ledger.start_undoing(ref.run_id, state.generation)
 
 
 def _identify(store: Store, ref: RunRef) -> None:
@@ -48,6 +62,8 @@ def _identify(store: Store, ref: RunRef) -> None:
 
 def _finish(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:
     status, reason = RunStatus(end.status), end.reason or None
+    if status is RunStatus.COMPENSATION_FAILED:
+        compensation.report_all(app, store, ledger, ref)
     written = ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at)
     store.runs.confirm_end(ref)
     dispatch.close_chord(app, ref, end.generation)

@@ -97,7 +97,7 @@ def to_create(row: LedgerRun, settings: Settings) -> NewRun:
         policy_hash=row.policy_hash,
         context_hash=row.context_hash,
         planner=sent.planner or "",
-        on_failure="stop",
+        on_failure=policy.failing.value,
         deadline_ms=row.deadline_ms,
         queue=names.queue(settings.queue_prefix, "plan"),
         limit_ms=_ms(settings.planner_timeout_s),

@@ -35,6 +35,7 @@ from orchestrator.supervisors import (
     redispatch_lost_steps,
     retry_due_steps,
     settle_runs,
+    trigger_compensation,
 )
 from orchestrator.supervisors.passes import Counts
 from orchestrator.telemetry import events
@@ -262,3 +263,4 @@ _supervisor(enforce_deadlines.NAME, lambda: enforce_deadlines.run_once(app, stor
 _supervisor(settle_runs.NAME, lambda: settle_runs.run_once(app, store(), ledger(), settings()))
 _supervisor(end_waits.NAME, lambda: end_waits.run_once(app, store(), ledger(), settings()))
 _supervisor(apply_decisions.NAME, lambda: apply_decisions.run_once(app, store(), ledger()))
+_supervisor(trigger_compensation.NAME, lambda: trigger_compensation.run_once(app, store(), ledger(), settings()))

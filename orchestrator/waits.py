@@ -27,6 +27,7 @@ MOVERS: Final[Mapping[Duty, str]] = {
     "retries": "retry-due-steps",
     "deadlines": "enforce-deadlines",
     "settles": "settle-runs",
+    "undos": "trigger-compensation",
     "waits": "end-waits",
 }
 
@@ -109,6 +110,9 @@ def _of_run(store: Store, ref: RunRef, run: RunState, now: int) -> Iterator[Wait
     if "settles" in due:
         text = "nothing of it moves any more; it is to be closed"
         yield Wait("settle", text, mover=MOVERS["settles"], at=due["settles"])
+    if "undos" in due:
+        text = "nothing of it runs any more; what it did is to be undone"
+        yield Wait("undoing", text, mover=MOVERS["undos"], at=due["undos"])
 
 
 def _of_planner(run: RunState, due: Mapping[Duty, int], now: int) -> Wait:

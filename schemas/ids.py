@@ -84,6 +84,11 @@ def idempotency_key(run_id: str, step_id: str, attempt_group: int = 0) -> str:
     return f"idem:{_run(run_id)}:{_step(step_id)}:{_count('attempt_group', attempt_group, 0)}"
 
 
+def undo_key(run_id: str, step_id: str, attempt_group: int = 0) -> str:
+    """The same for the undoing of the step's effect, which is an effect of its own."""
+    return f"{idempotency_key(run_id, step_id, attempt_group)}:undo"
+
+
 def plan_task_id(run_id: str) -> str:
     """Celery's id of the task that plans the run."""
     return f"{_run(run_id)}.plan"
@@ -92,6 +97,16 @@ def plan_task_id(run_id: str) -> str:
 def step_task_id(run_id: str, step_id: str) -> str:
     """Celery's id of the task that runs the step, however often it is sent."""
     return f"{_run(run_id)}.step.{_step(step_id)}"
+
+
+def undo_task_id(run_id: str, step_id: str) -> str:
+    """Celery's id of the task that undoes the step."""
+    return f"{_run(run_id)}.undo.{_step(step_id)}"
+
+
+def close_task_id(run_id: str, step_id: str) -> str:
+    """Celery's id of the task that finds out what became of the step's lost attempt."""
+    return f"{_run(run_id)}.close.{_step(step_id)}"
 
 
 def settle_task_id(run_id: str) -> str:

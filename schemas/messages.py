@@ -1,6 +1,9 @@
 """What travels on the queues after submission: names only, never content."""
 
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
 
 from schemas.base import Generation, RunId, SessionKey, StepId, Strict
 from schemas.ids import RunRef
@@ -25,6 +28,20 @@ class StepMessage(_RunMessage):
     """Run this step."""
 
     step_id: StepId
+
+
+class UndoMessage(StepMessage):
+    """Undo what this step did."""
+
+
+class CloseMessage(StepMessage):
+    """Find out what became of this step's lost attempt."""
+
+
+class LateMessage(StepMessage):
+    """Undo what this step did after it had been undone. fence: of the attempt that did it."""
+
+    fence: Annotated[int, Field(ge=1)]
 
 
 class SettleMessage(_RunMessage):

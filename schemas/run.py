@@ -187,6 +187,19 @@ class StepView(Strict):
     ended_at: Moment | None
 
 
+class CompensationView(Strict):
+    """The undoing of one step. attempt, fence: of the undoing, not of the step. error: of its last failed attempt."""
+
+    step_id: StepId
+    action: str
+    status: StepWord
+    attempt: int
+    fence: int | None
+    error: ErrorView | None
+    started_at: Moment | None
+    ended_at: Moment | None
+
+
 class LetterView(Strict):
     """A dead letter of the run, for `mandor dlq show`."""
 
@@ -216,7 +229,7 @@ class RunView(Strict):
     created_at: Moment
     ended_at: Moment | None
     steps: Annotated[tuple[StepView, ...], BeforeValidator(listed)]
-    compensations: Annotated[tuple[Any, ...], BeforeValidator(listed)] = ()
+    compensations: Annotated[tuple[CompensationView, ...], BeforeValidator(listed)] = ()
     dead_letters: Annotated[tuple[LetterView, ...], BeforeValidator(listed)] = ()
     error: ErrorView | None = None
     ended_by: Moment | None = None

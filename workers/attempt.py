@@ -1,9 +1,11 @@
-"""One granted attempt of one step: what it is, what it holds, and what its action is handed."""
+"""One granted attempt to do a step, or to undo one: what it is, what it holds, and what its code is handed."""
 
 import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel
 
 from orchestrator.errors import NotFound
 from orchestrator.store.replies import Granted
@@ -12,6 +14,7 @@ from schemas.ids import idempotency_key
 from schemas.messages import StepMessage
 from schemas.policy import Policy
 from schemas.states import EffectClass
+from workers.binding import bind
 from workers.context import Context, StepIdentity
 from workers.context import Services as ContextServices
 from workers.effects import AttemptEffect, EffectName
@@ -25,8 +28,9 @@ from workers.workspace import Workspace
 
 @dataclass(frozen=True)
 class Attempt:
-    """granted_at: time.monotonic() before the claim was sent."""
+    """granted_at: time.monotonic() before the claim was sent. kind: which lease and which effect row are its own."""
 
+    kind: ClassVar[Literal["do", "undo"]] = "do"
     message: StepMessage
     granted: Granted
     claim_id: str
@@ -63,7 +67,7 @@ class Attempt:
     def effect_name(self) -> EffectName:
         granted = self.granted
         step_id, effect = self.message.step_id, EffectClass(granted.effect)
-        return EffectName(self.message.run_id, step_id, granted.fence, granted.token, effect)
+        return EffectName(self.message.run_id, step_id, granted.fence, granted.token, effect, self.kind)
 
     @property
     def identity(self) -> StepIdentity:
@@ -84,9 +88,18 @@ class Attempt:
         except NotFound as missing:
             raise UnknownAction(f"no worker supports {self.action}", hint=missing.hint) from None
 
+    def params(self) -> BaseModel:
+        """The step's params with results in the place of references; StepInputInvalid where they do not fit."""
+        granted = self.granted
+        return bind(self.find_action().spec, self.step["params"], granted.inputs, index=granted.index)
+
     def context(self) -> Context:
-        """What the action is handed."""
-        services = ContextServices(
+        """What the step's code is handed."""
+        return Context(self.identity, self.policy, self.context_services())
+
+    def context_services(self) -> ContextServices:
+        """What stands behind that."""
+        return ContextServices(
             workspace=self._workspace,
             result=self.result_of,
             effect=self._land_within,
@@ -94,7 +107,6 @@ class Attempt:
             ledger=lambda: self.services.ledger,
             log=logs.logger(self.action),
         )
-        return Context(self.identity, self.policy, services)
 
     def text_of(self, value: Any) -> str:
         """A result as it is stored, or PermanentError."""
@@ -132,7 +144,7 @@ class Attempt:
 
     def _renew(self) -> Renewal:
         guard, message = self.services.store.guard, self.message
-        return guard.renew_lease(message.ref, message.step_id, self.granted.fence, self.claim_id)
+        return guard.renew_lease(message.ref, message.step_id, self.granted.fence, self.claim_id, self.kind)
 
 
 @lru_cache(maxsize=64)

@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StepIdentity:
-    """Who is at work. attempt counts from 1; fencing_token only grows within a run."""
+    """Who is at work. attempt counts from 1; fencing_token only grows within a run. in_doubt: see Context."""
 
     run_id: str
     session_id: str | None
@@ -48,6 +48,7 @@ class StepIdentity:
     attempt: int
     fencing_token: int
     idempotency_key: str
+    in_doubt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,15 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this step: what a `keyed` action shows the other side."""
+        """The same for every attempt of this step: what a `keyed` action shows the other side. A compensation has
+        another one: undoing is an effect of its own.
+        """
         return self._identity.idempotency_key
+
+    @property
+    def in_doubt(self) -> bool:
+        """In a compensation: nobody knows whether the step's effect happened, so look before you undo it."""
+        return self._identity.in_doubt
 
     @property
     def policy(self) -> Policy:
@@ -121,7 +129,8 @@ class Context:
         return self._services.result(step_id)
 
     def effect(self, connection: Any, result: Any) -> None:
-        """Put the effect row of a `transactional` step into your own open transaction, with the step's result.
+        """Put the effect row of a `transactional` step into your own open transaction, with the step's result; in its
+        compensation with None.
 
         Call it before you commit. AlreadyApplied: an earlier attempt has committed, roll back. LeaseLost: this
         claim was ended, roll back. Let either pass.

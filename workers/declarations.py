@@ -13,6 +13,7 @@ from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
+from orchestrator.admission.catalogue import ActionSpec
 from orchestrator.admission.defaults import as_json, models_within
 from orchestrator.admission.params import is_referable
 from orchestrator.errors import ConfigError
@@ -143,6 +144,49 @@ def result_model_of(function: Callable[..., Any], where: str) -> type[BaseModel]
 
 def _is_union(annotation: Any) -> bool:
     return get_origin(annotation) in {Union, UnionType}
+
+
+def check_compensation(function: Callable[..., Any], spec: ActionSpec, where: str) -> None:
+    """Refuse a compensation that could not be called with the action's params, its result or None, and a context."""
+    if spec.effect is EffectClass.PURE:
+        raise BadDeclaration(f"{where}: a pure action changes nothing that could be undone", hint="leave it out")
+    params, done, _ = _parameters(function, spec, where, ("params", "done", "ctx"))
+    hints = _hints(function, where)
+    _check_params(hints.get(params), spec, where)
+    if spec.result_model is not None and not _may_be(hints.get(done, Any), spec.result_model):
+        hint = f"annotate it as {spec.result_model.__name__} | None; None stands for a step in doubt"
+        raise BadDeclaration(f"{where}: {done!r} takes another result than its action has", hint=hint)
+
+
+def _may_be(annotation: Any, model: type[BaseModel]) -> bool:
+    return annotation is Any or (_is_union(annotation) and set(get_args(annotation)) == {model, type(None)})
+
+
+def check_probe(function: Callable[..., Any], spec: ActionSpec, where: str) -> None:
+    """Refuse a probe that could not be asked, or would never say anything."""
+    if spec.effect not in (EffectClass.KEYED, EffectClass.ONCE):
+        hint = "only the outcome of a keyed or once effect can be unknown and found out"
+        raise BadDeclaration(f"{where}: the action's class is {spec.effect}", hint=hint)
+    params, _ = _parameters(function, spec, where, ("params", "ctx"))
+    hints = _hints(function, where)
+    _check_params(hints.get(params), spec, where)
+    if hints.get(RETURN, Any) is type(None):
+        hint = "return the step's result if it happened, None if it did not, and raise if nobody knows"
+        raise BadDeclaration(f"{where} never says that it happened", hint=hint)
+
+
+def _parameters(function: Callable[..., Any], spec: ActionSpec, where: str, names: tuple[str, ...]) -> list[str]:
+    found = _positional(function, where)
+    if len(found) != len(names):
+        hint = f"declare it as def name({', '.join(names)}) with params: {spec.params_model.__name__}"
+        raise BadDeclaration(f"{where} takes {len(found)} parameters, not {len(names)}", hint=hint)
+    return found
+
+
+def _check_params(model: Any, spec: ActionSpec, where: str) -> None:
+    if model is not spec.params_model:
+        name = spec.params_model.__name__
+        raise BadDeclaration(f"{where} takes other params than its action", hint=f"annotate the first with {name}")
 
 
 def planner_input_of(function: Callable[..., Any], where: str) -> type[BaseModel] | None:

@@ -1,5 +1,7 @@
 """The effect row of one attempt: may the effect start, has it happened, and what is known of it when the attempt ends.
 
+Undoing a step is an effect like the step itself, of the same class, with a row of its own.
+
     class            begin              finish            close
     pure             -                  -                 nothing to know: none
     idempotent       -                  land              none proves nothing: maybe
@@ -15,13 +17,23 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from orchestrator.errors import LedgerUnavailable
-from orchestrator.ledger import AlreadyLanded, AlreadyOpen, Closed, EffectState, Fresh, Landed, Ledger, Opened, fact
+from orchestrator.ledger import (
+    AlreadyLanded,
+    AlreadyOpen,
+    Closed,
+    EffectState,
+    Fresh,
+    Kind,
+    Landed,
+    Ledger,
+    Opened,
+    fact,
+)
 from orchestrator.telemetry import events, logs
 from schemas.states import EffectClass, Fact
 from workers.failures import EffectOpen
 from workers.outcomes import AlreadyApplied, LeaseLost, PermanentError
 
-DO: Final = "do"
 _ROWED: Final = frozenset({EffectClass.KEYED, EffectClass.ONCE})
 T = TypeVar("T")
 
@@ -44,13 +56,14 @@ class EffectNotReported(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class EffectName:
-    """Which row, and who asks."""
+    """Which row, and who asks. kind: whether the step is done or undone."""
 
     run_id: str
     step_id: str
     fence: int
     token: str
     effect: EffectClass
+    kind: Kind = "do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,7 @@ class AttemptEffect:
         """Ask leave to have the effect. Before it returns nothing may happen outside."""
         name = self._name
         if name.effect is EffectClass.TRANSACTIONAL:
-            self._heed(self._ledger.effects.look(name.run_id, name.step_id, DO, name.fence, name.token))
+            self._heed(self._ledger.effects.look(name.run_id, name.step_id, name.kind, name.fence, name.token))
         self._begun = True
         if name.effect in _ROWED:
             self._heed(self._open())
@@ -95,7 +108,7 @@ class AttemptEffect:
         effect = self._name.effect
         if effect is EffectClass.TRANSACTIONAL and not self._landed_within:
             raise EffectNotReported(
-                "the action returned without calling ctx.effect in its transaction",
+                "a transactional effect was not reported: ctx.effect was not called",
                 hint="call ctx.effect(connection, result) before the transaction commits",
             )
         if effect in _ROWED:
@@ -122,7 +135,7 @@ class AttemptEffect:
     def _open(self) -> Opened | AlreadyOpen | AlreadyLanded | Closed:
         name = self._name
         try:
-            return self._ledger.effects.open(name.run_id, name.step_id, DO, name.fence, name.token, name.effect)
+            return self._ledger.effects.open(name.run_id, name.step_id, name.kind, name.fence, name.token, name.effect)
         except LedgerUnavailable:
             self._begun = False  # nothing was started, and a row we do not know of is found open by the next attempt
             raise
@@ -130,7 +143,7 @@ class AttemptEffect:
     def _land(self, result_text: str, connection: Any = None) -> Landed | AlreadyLanded | Closed:
         name = self._name
         return self._ledger.effects.land(
-            name.run_id, name.step_id, DO, name.fence, name.token, result_text, connection=connection
+            name.run_id, name.step_id, name.kind, name.fence, name.token, result_text, connection=connection
         )
 
     def _land_if_possible(self, result_text: str) -> str:
@@ -146,7 +159,7 @@ class AttemptEffect:
                 return answer.result_text
             case Closed():
                 logs.emit(events.EffectRefused(self._name.fence, answer.closed_to, late=True))
-                raise EffectClosed(answer.closed_to, late=self._name.effect in _ROWED)
+                raise EffectClosed(answer.closed_to, late=True)
         logs.emit(events.EffectLanded(self._name.fence))
         return result_text
 
@@ -166,6 +179,6 @@ class AttemptEffect:
 
 def close_row(ledger: Ledger, name: EffectName, *, void: bool = False) -> Closing:
     """Close the row to a fence and say what that proves about its claim."""
-    found = ledger.effects.close(name.run_id, name.step_id, DO, name.fence, void=void)
+    found = ledger.effects.close(name.run_id, name.step_id, name.kind, name.fence, void=void)
     logs.emit(events.EffectClosed(name.fence, found.state.value))
     return Closing(fact(name.effect, found.state, void), found.result_text or "")

@@ -8,7 +8,6 @@ delivery or a supervisor; docs/execution.md says by which.
 """
 
 import time
-from dataclasses import dataclass
 from uuid import uuid4
 
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
@@ -18,6 +17,7 @@ from orchestrator.store.replies import (
     CloseFirst,
     Committed,
     Completed,
+    Dispatch,
     Exhausted,
     Failed,
     Fenced,
@@ -25,40 +25,23 @@ from orchestrator.store.replies import (
     InDoubt,
     InputsTooLarge,
     NotDue,
-    Publish,
     RetryAt,
     Stop,
     TooOften,
 )
-from orchestrator.telemetry import events, logs
+from orchestrator.supervisors.reclaim_stale_leases import close_message
+from orchestrator.telemetry import aftermath, events, logs
 from schemas.ids import step_task_id
 from schemas.messages import Receipt, ReceiptStatus, StepMessage
-from schemas.states import EffectClass, StepStatus
-from workers import failures, givenup
+from schemas.states import EffectClass, Fact, StepStatus
+from workers import failures, givenup, probing
 from workers.attempt import Attempt
-from workers.binding import bind
-from workers.effects import EffectName, close_row
+from workers.effects import Closing, EffectName, close_row
 from workers.identity import worker_id
-from workers.outcomes import AlreadyApplied, LeaseLost, Snooze
+from workers.outcomes import LeaseLost, Snooze
+from workers.performing import Ending, Finished, Unfinished, carry_out, others
 from workers.reports import Done, GivenUp, Later, Nothing, Report, word
 from workers.services import Services
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The action is done, now or by an earlier attempt. text: its result."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """The attempt ended without a result."""
-
-    error: BaseException
-
-
-Ending = Finished | Unfinished
 
 
 def run_step(message: StepMessage, services: Services) -> Report:
@@ -102,23 +85,32 @@ def _ask(message: StepMessage, services: Services, claim_id: str) -> Claim:
 
 
 def _close_dead(message: StepMessage, services: Services, dead: CloseFirst) -> bool:
-    """End the claim of a child that is proven dead by what its effect row says. False: the ledger is away."""
+    """End the claim of a child that is proven dead by what its effect row says. False: the ledger is away, or the
+    action is asked first what it has done, in a task of its own: a probe that kills its process must not come back.
+    """
     name = EffectName(message.run_id, message.step_id, dead.fence, dead.token, EffectClass(dead.effect))
     try:
         closing = close_row(services.ledger, name)
+        if closing.fact is Fact.MAYBE and (probe := _probe(message, services)):
+            services.publisher.publish((probe,))
+            return False
         givenup.before_last_end(message, services, closing.fact)
     except LedgerUnavailable:
         return False
     guard = services.store.guard
     verdict = guard.expire_lease(message.ref, message.step_id, dead.fence, closing.fact, closing.result_text)
     logs.emit(events.ClaimEnded("redelivery", dead.fence, type(verdict).__name__))
-    services.publisher.publish(_others(getattr(verdict, "publish", ()), message))
+    services.publisher.publish(others(getattr(verdict, "publish", ()), message))
     return True
 
 
-def _others(wave: Publish, message: StepMessage) -> Publish:
-    """All but this very message, which is in hand."""
-    return tuple(member for member in wave if member.step_id != message.step_id)
+def _probe(message: StepMessage, services: Services) -> Dispatch | None:
+    """The message that has the step's action asked, if that can be."""
+    step = services.store.views.step(message.ref, message.step_id)
+    if step is None or not step.probe:
+        return None
+    logs.emit(aftermath.ProbeSent(step.fence))
+    return close_message(message.ref, message.generation, step)
 
 
 def _not_granted(message: StepMessage, services: Services, claim: Claim) -> Report:
@@ -150,44 +142,14 @@ def _has_failed(message: StepMessage, services: Services) -> bool:
 
 
 def _attempt(attempt: Attempt) -> Report:
-    _bind_identity(attempt)
-    started, granted = time.monotonic(), attempt.granted
-    logs.emit(events.JobStart(attempt.action, granted.effect, granted.attempt, granted.fence))
-    with attempt.lease:
-        ending = _act(attempt)
-        verdict = _conclude(attempt, ending)
-    duration_ms = int((time.monotonic() - started) * 1000)
-    logs.emit(events.JobEnd(attempt.action, word(verdict), granted.attempt, duration_ms))
+    ending, verdict = carry_out(attempt, _perform, _conclude)
     return _report(attempt, ending, verdict)
 
 
-def _bind_identity(attempt: Attempt) -> None:
-    granted = attempt.granted
-    logs.bind(
-        request_id=granted.request_id,
-        session_id=granted.session_id,
-        idempotency_key=attempt.identity.idempotency_key,
-        policy_hash=granted.policy_hash,
-        state_version=granted.version,
-    )
-
-
-def _act(attempt: Attempt) -> Ending:
-    try:
-        return Finished(_perform(attempt))
-    except AlreadyApplied as before:
-        return Finished(before.result_text)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (an action may raise anything; it is judged, not lost)
-        return Unfinished(error)
-    finally:
-        attempt.lease.action_returned()
-
-
 def _perform(attempt: Attempt) -> str:
-    action, granted = attempt.find_action(), attempt.granted
-    params = bind(action.spec, attempt.step["params"], granted.inputs, index=granted.index)
+    params = attempt.params()
     attempt.effect.begin()
-    value = action(params, attempt.context())
+    value = attempt.find_action()(params, attempt.context())
     if isinstance(value, Snooze):
         raise value
     return attempt.effect.finish(attempt.text_of(value))
@@ -219,7 +181,7 @@ def _commit(attempt: Attempt, text: str) -> Verdict:
 
 def _end(attempt: Attempt, error: BaseException) -> Verdict:
     """Close the effect row, then give the attempt back or report that it failed."""
-    closing = attempt.effect.close(void=failures.had_no_effect(error))
+    closing = _known(attempt, attempt.effect.close(void=failures.had_no_effect(error)))
     guard, message, fence = attempt.services.store.guard, attempt.message, attempt.granted.fence
     said = failures.error_text(error, attempt.granted.index)
     back = failures.hand_back(error, attempt.services.settings)
@@ -252,6 +214,13 @@ def _end(attempt: Attempt, error: BaseException) -> Verdict:
             result_text=closing.result_text,
         )
     )
+
+
+def _known(attempt: Attempt, closing: Closing) -> Closing:
+    """Before an effect is called doubtful, its action's probe is asked. It has the stop grace to answer."""
+    if closing.fact is not Fact.MAYBE:
+        return closing
+    return probing.ask(attempt, dead=False, limit_s=attempt.granted.stop_grace_ms / 1000)
 
 
 # ---- what is said about it

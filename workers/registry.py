@@ -3,6 +3,12 @@
     @action("payments.charge", effect="keyed", attempts=5, timeout_s=20)
     def charge(params: Charge, ctx: Context) -> Charged: ...
 
+    @charge.compensation
+    def refund(params: Charge, done: Charged | None, ctx: Context) -> None: ...
+
+    @charge.probe
+    def find(params: Charge, ctx: Context) -> Charged | None: ...
+
     @planner("orders.fulfil")
     def fulfil(order: Order, ctx: PlanContext) -> ExecutionPlan: ...
 
@@ -10,7 +16,7 @@ A declaration that could not work is refused there and then with BadDeclaration,
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
@@ -20,6 +26,8 @@ from orchestrator.errors import NotFound
 from workers.binding import StepInputInvalid, bind
 from workers.declarations import (
     BadDeclaration,
+    check_compensation,
+    check_probe,
     checked_effect,
     checked_function,
     checked_limits,
@@ -56,15 +64,22 @@ __all__ = [
 
 Params = TypeVar("Params", bound=BaseModel)
 Result = TypeVar("Result")
+Undoing = TypeVar("Undoing", bound=Callable[..., Any])
+Probing = TypeVar("Probing", bound=Callable[..., Any])
 PlannerFunction = TypeVar("PlannerFunction", bound=Callable[..., "ExecutionPlan | str | Answer"])
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Action(Generic[Params, Result]):
-    """A declared action. Calling it calls the function."""
+    """A declared action. Calling it calls the function.
+
+    undo: what its compensation is, called with params, result and context. ask: its probe. None: not declared.
+    """
 
     spec: ActionSpec
     function: Callable[[Params, "Context"], Result]
+    undo: Callable[[Params, Any, "Context"], Any] | None = None
+    ask: Callable[[Params, "Context"], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -73,6 +88,36 @@ class Action(Generic[Params, Result]):
 
     def __call__(self, params: Params, ctx: "Context") -> Result:
         return self.function(params, ctx)
+
+    def compensation(self, function: Undoing) -> Undoing:
+        """Declare what undoes the action: `(params, done, ctx)`.
+
+        done: the step's result, None where nobody knows whether it happened. It is called behind a guard of its own,
+        with an idempotency key of its own, in the effect class of its action.
+        """
+        try:
+            where = checked_function(function, f"the compensation of {self.name!r}")
+            check_compensation(function, self.spec, where)
+            self.undo = _only(self.undo, function, where)
+            self.spec = replace(self.spec, has_compensation=True)
+        except BadDeclaration as bad:
+            refuse(bad)
+        return function
+
+    def probe(self, function: Probing) -> Probing:
+        """Declare how to find out whether the effect of a `keyed` or `once` step has happened: `(params, ctx)`.
+
+        It returns the step's result if it has; None if it has not, and can no more; whatever it raises means that
+        it cannot tell.
+        """
+        try:
+            where = checked_function(function, f"the probe of {self.name!r}")
+            check_probe(function, self.spec, where)
+            self.ask = _only(self.ask, function, where)
+            self.spec = replace(self.spec, has_probe=True)
+        except BadDeclaration as bad:
+            refuse(bad)
+        return function
 
 
 @dataclass(frozen=True)
@@ -101,6 +146,12 @@ class PassedOver:
 
     def __call__(self, *arguments: Any) -> Any:
         return self.function(*arguments)
+
+    def compensation(self, function: Undoing) -> Undoing:
+        """There is nothing to hold it against."""
+        return function
+
+    probe = compensation
 
 
 class Registry:
@@ -220,6 +271,14 @@ def _planner_of(function: Callable[..., Any], name: str, repairs: bool) -> Plann
         origin=origin_of(function),
         repairs=repairs,
     )
+
+
+def _only(earlier: Callable[..., Any] | None, function: Callable[..., Any], where: str) -> Callable[..., Any]:
+    """The function, unless another one was declared before."""
+    if earlier is not None and origin_of(earlier) != origin_of(function):
+        message = f"{where} was declared before: {origin_of(earlier)}"
+        raise BadDeclaration(message, hint="an action has one compensation and one probe")
+    return function
 
 
 Declared = TypeVar("Declared", Action[Any, Any], Planner)

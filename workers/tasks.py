@@ -20,8 +20,9 @@ from orchestrator.settings import settings
 from orchestrator.store.replies import Publish
 from orchestrator.tasks import read_message, stop_worker
 from schemas.ids import RunRef
-from schemas.messages import PlanMessage, StepMessage
-from workers import execution, planning, stopping
+from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
+from workers import closing, execution, late, planning, stopping
+from workers import undo as undoing
 from workers.loading import load_actions
 from workers.newplan import limits_of
 from workers.registry import registry
@@ -36,6 +37,12 @@ class StepFailed(MandorError):
     """A step has failed for good, or is in doubt; its run ends."""
 
     kind = "step_failed"
+
+
+class UndoFailed(MandorError):
+    """A step could not be undone; a dead letter says why."""
+
+    kind = "undo_failed"
 
 
 class PlanFailed(MandorError):
@@ -65,6 +72,24 @@ def plan(self: Any, /, **fields: Any) -> None:
 def step(self: Any, /, **fields: Any) -> Any:
     """Run one step, if it is due."""
     return _tell(self, StepFailed, lambda: execution.run_step(read_message(self, StepMessage, fields), services()))
+
+
+@app.task(name=names.UNDO, bind=True, base=ClaimTask, throws=(UndoFailed,))
+def undo(self: Any, /, **fields: Any) -> None:
+    """Undo one step, if it is its turn."""
+    _tell(self, UndoFailed, lambda: undoing.run_undo(read_message(self, UndoMessage, fields), services()))
+
+
+@app.task(name=names.UNDO_LATE, bind=True, base=ClaimTask, reject_on_worker_lost=False, acks_on_timeout=True)
+def undo_late(self: Any, /, **fields: Any) -> None:
+    """Undo what came after its step had been undone. One try: there is a letter about it already."""
+    _tell(self, UndoFailed, lambda: late.undo_late(read_message(self, LateMessage, fields), services()))
+
+
+@app.task(name=names.CLOSE, bind=True, base=ClaimTask, reject_on_worker_lost=False, acks_on_timeout=True)
+def close(self: Any, /, **fields: Any) -> None:
+    """Ask an action what became of a lost attempt. A probe that kills its process is asked again by a supervisor."""
+    _tell(self, StepFailed, lambda: closing.close_lost(read_message(self, CloseMessage, fields), services()))
 
 
 def _tell(task: Any, failed: type[MandorError], deliver: Callable[[], Report]) -> dict[str, Any] | None:

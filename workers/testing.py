@@ -46,15 +46,19 @@ def context(
     results: Mapping[str, Any] | None = None,
     workspace: Path | None = None,
     ledger: Ledger | None = None,
+    in_doubt: bool = False,
     stop: AttemptStopped | None = None,
 ) -> RecordingContext:
     """A context for one call of an action.
 
     results: of the steps it needs, by id. workspace: a folder of the test's own. ledger: for actions that open its
-    transactions. stop: what `check` raises; it may be set later as well, as `ctx.stop`.
+    transactions. in_doubt: what a compensation is told of its step. stop: what `check` raises; it may be set later as
+    well, as `ctx.stop`.
     """
     made: RecordingContext
-    identity = StepIdentity(run_id, session_id, step_id, attempt, fencing_token, idempotency_key(run_id, step_id))
+    identity = StepIdentity(
+        run_id, session_id, step_id, attempt, fencing_token, idempotency_key(run_id, step_id), in_doubt
+    )
 
     def check() -> None:
         if made.stop is not None:

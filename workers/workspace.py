@@ -31,12 +31,13 @@ _LOCK_POLL_S: Final = 0.01
 _KEY_BYTES: Final = 32
 _FENCE_DIGITS: Final = 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_IRREGULAR: Final = "what stands there is not a regular file"
 _REFUSALS: Final = {
     errno.ELOOP: "a link stands in the path",
     errno.ENOTDIR: "a link or a file stands where a folder is needed",
     errno.EISDIR: "a folder stands where the file should be",
     errno.ENAMETOOLONG: "a name in the path is too long for this file system",
-    errno.ENXIO: "what stands there is not a regular file",
+    errno.ENXIO: _IRREGULAR,
 }
 
 
@@ -70,6 +71,12 @@ class Written:
     sha256: str
 
 
+class WrittenSince(PermanentError, NoEffect):
+    """Somebody has written the file after the step that is to be undone; it is left as it is."""
+
+    kind = "written_since"
+
+
 class Workspaces:
     """All workspaces under one home folder. Nothing is made before the first one is opened."""
 
@@ -80,13 +87,15 @@ class Workspaces:
         """Where the run's files lie, whether or not any was written yet."""
         return self._folder(run_id) / "tree"
 
-    def open(self, run_id: str, fence: int) -> "Workspace":
-        """The run's workspace, made if it is not there. fence: the token that its writes show."""
+    def open(self, run_id: str, fence: int, wrote: int | None = None) -> "Workspace":
+        """The run's workspace, made if it is not there. fence: the token that its writes show; wrote: the newest one of
+        the step whose files may be removed, if that is another.
+        """
         folder = self._folder(run_id)
         with _plain_faults():
             for made in (folder.parent, folder, *(folder / name for name in ("tree", "incoming", "fences"))):
                 _make_private(made)
-        return Workspace(folder, fence)
+        return Workspace(folder, fence, fence if wrote is None else wrote)
 
     def _folder(self, run_id: str) -> Path:
         name = hmac.new(self._key(), run_id.encode(), hashlib.sha256).hexdigest()[:40]
@@ -105,9 +114,10 @@ class Workspaces:
 class Workspace:
     """One run's files, written under one fencing token."""
 
-    def __init__(self, folder: Path, fence: int) -> None:
+    def __init__(self, folder: Path, fence: int, wrote: int) -> None:
         self._folder = folder
         self._fence = fence
+        self._wrote = wrote
 
     @property
     def path(self) -> Path:
@@ -123,10 +133,38 @@ class Workspace:
         with _plain_faults(), _folder(self.path) as root, _walk(root, parts[:-1], make=True) as parent:
             _refuse_irregular(parent, parts[-1])
             with _folder(self._folder / "incoming") as incoming, _staged(incoming, content) as staged:
-                with self._only_writer(path):
+                with self._locked(path) as lock:
+                    self._raise_fence(lock)  # first: a writer that dies here lets no older one in
                     os.rename(staged, parts[-1], src_dir_fd=incoming, dst_dir_fd=parent)
                 os.fsync(parent)
         return Written(len(content), hashlib.sha256(content).hexdigest())
+
+    def remove(self, path: str) -> bool:
+        """Take away a file that this step wrote, and let none of its older attempts write it again. False: none there.
+
+        WrittenSince: a later step has written it; PathRefused and WorkspaceFault as for write.
+        """
+        parts = _parts(path)
+        with _plain_faults(), self._locked(path) as lock:
+            removed = self._unlink(parts, _highest(lock))
+            self._raise_fence(lock)
+        return removed
+
+    def _unlink(self, parts: tuple[str, ...], highest: int) -> bool:
+        try:
+            with _folder(self.path) as root, _walk(root, parts[:-1], make=False) as parent:
+                if not stat.S_ISREG(os.stat(parts[-1], dir_fd=parent, follow_symlinks=False).st_mode):
+                    raise PathRefused(_IRREGULAR)
+                if highest > self._wrote:
+                    raise WrittenSince(
+                        f"fence {highest} has written this file after fence {self._wrote}, the last of this step",
+                        hint="look at the file in the run's workspace",
+                    )
+                os.unlink(parts[-1], dir_fd=parent)
+                os.fsync(parent)
+        except FileNotFoundError:
+            return False
+        return True
 
     def read(self, path: str, *, max_bytes: int) -> bytes:
         """The content of a regular file. PathRefused as for write; FileNotFoundError; WorkspaceFault: it is larger."""
@@ -135,30 +173,33 @@ class Workspace:
             descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
             with os.fdopen(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise PathRefused("what stands there is not a regular file")
+                    raise PathRefused(_IRREGULAR)
                 content = file.read(max_bytes + 1)
         if len(content) > max_bytes:
             raise WorkspaceFault(f"the file is larger than {max_bytes} bytes")
         return content
 
     @contextmanager
-    def _only_writer(self, path: str) -> Iterator[None]:
-        """Hold the path's lock, its fence raised to ours first: a writer that dies here lets no older one in."""
+    def _locked(self, path: str) -> Iterator[int]:
+        """Hold the path's lock: the file that keeps the highest fence of those that wrote it."""
         name = hashlib.sha256(path.encode()).hexdigest()
         with _folder(self._folder / "fences") as fences:
             lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fences)
             try:
                 _lock(lock)
-                self._raise_fence(lock)
-                yield
+                yield lock
             finally:
                 os.close(lock)
 
     def _raise_fence(self, lock: int) -> None:
-        highest = int(os.pread(lock, _FENCE_DIGITS, 0) or b"0")
+        highest = _highest(lock)
         if highest > self._fence:
             raise StaleWrite(f"fence {highest} has written this path, after fence {self._fence}")
         os.pwrite(lock, b"%0*d" % (_FENCE_DIGITS, self._fence), 0)
+
+
+def _highest(lock: int) -> int:
+    return int(os.pread(lock, _FENCE_DIGITS, 0) or b"0")
 
 
 def _parts(path: str) -> tuple[str, ...]:
@@ -215,7 +256,7 @@ def _make_folder(parent: int, name: str) -> None:
 def _refuse_irregular(parent: int, name: str) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise PathRefused("what stands there is not a regular file")
+            raise PathRefused(_IRREGULAR)
 
 
 @contextmanager

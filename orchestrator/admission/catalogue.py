@@ -26,7 +26,7 @@ class ActionSpec:
     effect: what a redelivery may do again. Limits left None are the policy's: attempts counts tries, the others
     are seconds. queue: None for the steps queue. exclusive: names what a step with these params writes; no two
     steps of a plan, whatever their actions, may name the same unless one waits for the other. origin: where it was
-    declared.
+    declared. has_compensation: something undoes what it did. has_probe: the other side can be asked whether it did it.
     """
 
     name: str
@@ -42,6 +42,8 @@ class ActionSpec:
     exclusive: Exclusive | None = None
     summary: str = ""
     origin: str = ""
+    has_compensation: bool = False
+    has_probe: bool = False
 
     @cached_property
     def reader(self) -> ParamsReader:

@@ -13,7 +13,7 @@ from orchestrator.cli.services import Services, services
 from orchestrator.cli.waiting import waiting_for
 from orchestrator.errors import NotFound
 from orchestrator.telemetry.text import printable
-from schemas.run import EventView, RunView, StepView, SubmitAnswer
+from schemas.run import CompensationView, EventView, RunView, StepView, SubmitAnswer
 from schemas.states import RunStatus
 
 SHOWN_STEPS = 100
@@ -185,6 +185,10 @@ def print_run(run: RunView, *, all_steps: bool) -> None:
         )
     if len(steps) < len(run.steps):
         output.note(f"{len(run.steps) - len(steps)} more steps; --all shows them")
+    if run.compensations:
+        click.echo()
+        rows = [_compensation_row(undo) for undo in run.compensations]
+        output.print_table(["undoing", "action", "status", "attempt", "took", "error"], rows)
     for letter in run.dead_letters:
         output.note(f"dead letter {letter.id} ({letter.kind}): mandor dlq show {letter.id}")
 
@@ -229,6 +233,13 @@ def _step_row(step: StepView) -> list[output.Cell]:
         None if took is None else output.duration(took),
         error,
     ]
+
+
+def _compensation_row(undo: CompensationView) -> list[output.Cell]:
+    took = (undo.ended_at - undo.started_at) if undo.ended_at and undo.started_at else None
+    error = f"{undo.error.kind}: {undo.error.message}" if undo.error else None
+    shown = None if took is None else output.duration(took)
+    return [undo.step_id, undo.action, undo.status, undo.attempt or None, shown, error]
 
 
 @group.command("events")

@@ -1,4 +1,5 @@
-"""Effect rows: may an effect start, and did it happen. One row per (run, step, kind); kind is "do" or "undo".
+"""Effect rows: may an effect start, and did it happen. One row per (run, step, kind); kind is "do" or "undo",
+or "late" for the undoing of what happened after the step had been undone.
 
 A row remembers `since` (the fence that opened it), `closed_to` (the newest fence whose claim was ended), `landed_by`,
 the step's token and the first result. Fences at or below `closed_to` are refused everything: their claim is over,
@@ -7,6 +8,7 @@ and what they left behind has already been judged. Each call is one short transa
     open   none -> open; open stays open for a class whose other side knows the idempotency key
     land   any  -> landed, with the result; refused after the close, and then remembered as late
     close  raises closed_to and says what it found; with `void` an open row of this very fence goes back to none
+    found  after the close: somebody looked outside. open -> landed, or -> none where only this fence had opened it
 """
 
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from orchestrator.ledger.engine import insert_absent, refuse_foreign
 from orchestrator.ledger.tables import EffectState, effects
 from schemas.states import EffectClass, Fact
 
-Kind = Literal["do", "undo"]
+Kind = Literal["do", "undo", "late"]
 Transaction = Callable[[], AbstractContextManager[Connection]]
 
 
@@ -213,6 +215,31 @@ class EffectRows:
             return RowClosed(EffectState.LANDED, result_text)
         self._write(connection, effect, state=EffectState.NONE, since=0)
         return RowClosed(EffectState.NONE, None)
+
+    def is_late(self, run_id: str, step_id: str) -> bool:
+        """Whether an effect of the step happened after its claim had been ended."""
+        with self._read() as connection:
+            query = select(effects.c.late).where(Effect(run_id, step_id, "do").matches())
+            return bool(connection.execute(query).scalar())
+
+    def found(self, run_id: str, step_id: str, kind: Kind, fence: int, result_text: str | None) -> RowClosed:
+        """Write down what became of an open effect whose claim was ended: its result (JSON), or None: it did not
+        happen and can no more. Answers the row as it stands then.
+
+        Only a row that is closed up to this very fence is set back to none, and only if this fence opened it: what an
+        earlier one has under way is not known.
+        """
+        effect = Effect(run_id, step_id, kind)
+        with self._begin() as connection:
+            row = locked_row(connection, effect, None)
+            if row.state == EffectState.OPEN and result_text is not None:
+                landed = {"state": EffectState.LANDED, "since": 0, "landed_by": fence, "result_text": result_text}
+                self._write(connection, effect, **landed)
+                return RowClosed(EffectState.LANDED, result_text)
+            if row.state == EffectState.OPEN and row.since == fence == row.closed_to:
+                self._write(connection, effect, state=EffectState.NONE, since=0)
+                return RowClosed(EffectState.NONE, None)
+        return RowClosed(EffectState(row.state), row.result_text)
 
     def _land(
         self, connection: Connection, effect: Effect, fence: int, token: str, result_text: str

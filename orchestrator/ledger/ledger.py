@@ -142,6 +142,14 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.planner_answers(connection, run_id, generation)
 
+    def start_undoing(self, run_id: str, generation: int) -> bool:
+        """Remember that a run is being undone before the state store begins to. False: it has its end already.
+
+        Repeated by whoever begins again after a crash. NotFound: no such run was accepted.
+        """
+        with self._database.writing() as connection:
+            return writes.start_undoing(connection, run_id, generation)
+
     def end_run(
         self, run_id: str, generation: int, status: RunStatus, reason: str | None, version: int, ended_at_ms: int
     ) -> bool:

@@ -147,7 +147,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """One step's change of a record; before_text: the object it found, None where there was none."""
+    """One step's change of a record; before_text: the object it found, None where there was none; undone_version: the
+    version that took the change back, None while it stands."""
 
     run_id: str
     step_id: str
@@ -155,4 +156,5 @@ class RecordChange:
     version_before: int
     version_after: int
     before_text: str | None
+    undone_version: int | None
     created_at: int

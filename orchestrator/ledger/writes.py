@@ -68,6 +68,14 @@ def end_run(
     )
 
 
+def start_undoing(connection: Connection, run_id: str, generation: int) -> bool:
+    """Note that a generation of a run is being undone, unless it has ended."""
+    lock_run(connection, run_id)
+    begun = {"generation": generation, "status": RunStatus.COMPENSATING}
+    mine = update(runs).where(runs.c.run_id == run_id, still_open(generation))
+    return connection.execute(mine.values(**begun)).rowcount == 1
+
+
 def still_open(generation: int) -> ColumnElement[bool]:
     """Runs that have no end in this generation and have not gone beyond it."""
     same = and_(runs.c.generation == generation, runs.c.ended_at.is_(None))

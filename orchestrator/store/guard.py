@@ -240,7 +240,8 @@ def _granted(reply: Reply) -> Granted:
 def _undo_granted(reply: Reply) -> UndoGranted:
     fields = dict(reply.fields)
     done_text = fields.pop("done") or None
-    return UndoGranted(_granted(Reply(reply.word, fields)), done_text)
+    done_fence = fields.pop("done_fence")
+    return UndoGranted(_granted(Reply(reply.word, fields)), done_text, done_fence)
 
 
 _UNDO_CLAIMS: dict[str, Callable[[Reply], Refused]] = {

@@ -32,7 +32,7 @@ class NewRun:
 @dataclass(frozen=True, slots=True)
 class NewStep:
     """A step of an admitted plan. text: canonical JSON of the whole step; refs: steps whose results its params name;
-    approval: a person must agree before it starts."""
+    approval: a person must agree before it starts; probe: its action can be asked what became of a lost attempt."""
 
     id: str
     index: int
@@ -49,6 +49,7 @@ class NewStep:
     backoff_ms: int
     backoff_max_ms: int
     approval: bool = False
+    probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,24 @@ from typing import Literal
 
 from schemas.ids import RunRef
 
-Duty = Literal["leases", "dispatches", "retries", "deadlines", "settles", "waits"]
-DUTIES: tuple[Duty, ...] = ("leases", "dispatches", "retries", "deadlines", "settles", "waits")
+Duty = Literal["leases", "dispatches", "retries", "deadlines", "settles", "undos", "waits"]
+DUTIES: tuple[Duty, ...] = ("leases", "dispatches", "retries", "deadlines", "settles", "undos", "waits")
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One message that is to be published: ids only. limit_ms: the time limit of one attempt, grace not included."""
+    """One message that is to be published: ids only. limit_ms: the time limit of one attempt, grace not included;
+    fence: of the attempt that a message of kind late is about.
+    """
 
-    kind: Literal["plan", "step", "undo", "settle"]
+    kind: Literal["plan", "step", "undo", "close", "late", "settle"]
     ref: RunRef
     generation: int
     step_id: str | None = None
     index: int = 0
     queue: str = ""
     limit_ms: int = 0
+    fence: int = 0
 
 
 Publish = tuple[Dispatch, ...]
@@ -93,11 +96,12 @@ class Granted:
 class UndoGranted:
     """The right to undo a step once. step: as when it was granted to be done, with the undo's own fence and attempt.
 
-    done_text: JSON text of its result, None for a step whose effect is in doubt.
+    done_text: JSON text of its result, None for a step whose effect is in doubt. done_fence: of its last attempt.
     """
 
     step: Granted
     done_text: str | None
+    done_fence: int
 
 
 @dataclass(frozen=True, slots=True)

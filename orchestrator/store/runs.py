@@ -337,7 +337,7 @@ def _fenced(reply: Reply) -> Fenced | UnknownRun:
 
 
 def _step_words(step: NewStep) -> tuple[str | int, ...]:
-    """One step as the fifteen words that admit_plan takes."""
+    """One step as the sixteen words that admit_plan takes."""
     return (
         step.id,
         step.index,
@@ -354,6 +354,7 @@ def _step_words(step: NewStep) -> tuple[str | int, ...]:
         step.backoff_ms,
         step.backoff_max_ms,
         "needed" if step.approval else "",
+        int(step.probe),
     )
 
 

@@ -11,6 +11,7 @@ from orchestrator.store.scripts import Scripts
 from schemas.ids import RunRef
 
 FIELDS: Final = 1000  # of a hash, asked for at once
+UNDO = ".undo"  # behind a step's id, where errors are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class RunState:
     session_id: str | None
     request_id: str
     planner: str
+    on_failure: str
     plan_id: str | None
     plan_hash: str | None
     context_hash: str
@@ -57,15 +59,29 @@ class RunState:
     stop_grace_ms: int
     wait_ms: int
     on_doubt: str
-    on_failure: str
     plan: "Planning"
     counts: dict[str, int]
     error_text: str | None
 
 
 @dataclass(frozen=True, slots=True)
+class UndoState:
+    """Where the undoing of a step stands: ready, dispatched, running, backoff or over. holder: as for a step."""
+
+    state: str
+    attempt: int
+    fence: int
+    holder: int
+    worker: str | None
+    lease_end: int
+    started_at: int
+    ended_at: int
+    dead: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StepState:
-    """A step's record. holder: fence of the open claim, 0 = none."""
+    """A step's record. holder: fence of the open claim, 0 = none. undo: None as long as its turn has not come."""
 
     id: str
     index: int
@@ -80,6 +96,8 @@ class StepState:
     worker: str | None
     lease_end: int
     token: str
+    group: int
+    refs: tuple[str, ...]
     needs: tuple[str, ...]
     dispatched_at: int
     started_at: int
@@ -92,6 +110,8 @@ class StepState:
     limit_ms: int = 0
     lease_ms: int = 0
     backoff_max_ms: int = 0
+    probe: bool = False
+    undo: UndoState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +151,7 @@ class Views:
 
     def step(self, ref: RunRef, step_id: str) -> StepState | None:
         record = self._ask("HGET", self._keys.part(ref, "steps"), step_id)
-        return _step_state(step_id, record, self._step_text(ref, step_id)) if record else None
+        return _step_state(step_id, record, self.step_text(ref, step_id)) if record else None
 
     def due(self, ref: RunRef, step_id: str | None = None) -> dict[Duty, int]:
         """When the run (or a step of it) is looked at next, by the duty that does it."""
@@ -146,7 +166,7 @@ class Views:
 
     def needs(self, ref: RunRef, step_id: str) -> tuple[str, ...]:
         """The steps that this one waits for, as its plan says; () for an unknown step."""
-        return _needs(self._step_text(ref, step_id))
+        return _needs(self.step_text(ref, step_id))
 
     def result(self, ref: RunRef, step_id: str) -> str | None:
         """JSON text of a completed step's result."""
@@ -156,8 +176,15 @@ class Views:
     def results(self, ref: RunRef) -> dict[str, str]:
         return _pairs(self._ask("HGETALL", self._keys.part(ref, "results")))
 
+    def undo_error(self, ref: RunRef, step_id: str) -> str | None:
+        """JSON text of the last error of the step's undoing."""
+        text: str | None = self._ask("HGET", self._keys.part(ref, "errors"), f"{step_id}{UNDO}")
+        return text
+
     def errors(self, ref: RunRef, ids: Sequence[str] | None = None) -> dict[str, str]:
-        """JSON text of the last error of each step, or each of these, that has one."""
+        """JSON text of the last error of each step, or each of these, that has one; of its undoing under the step's id
+        and UNDO.
+        """
         return self._fields(self._keys.part(ref, "errors"), ids)
 
     def events(self, ref: RunRef, after: str | None = None, count: int | None = None) -> list[Event]:
@@ -167,7 +194,8 @@ class Views:
         entries = self._ask("XRANGE", self._keys.part(ref, "events"), start, "+", *limit)
         return [_event(entry_id, dict(zip(flat[::2], flat[1::2], strict=True))) for entry_id, flat in entries]
 
-    def _step_text(self, ref: RunRef, step_id: str) -> str | None:
+    def step_text(self, ref: RunRef, step_id: str) -> str | None:
+        """Canonical JSON of the whole step, as it was admitted."""
         text: str | None = self._ask("HGET", self._keys.part(ref, "plan"), step_id)
         return text
 
@@ -233,15 +261,31 @@ def _step_state(step_id: str, record_text: str, step_text: str | None) -> StepSt
         *("lease_end", "dispatched_at", "started_at", "ended_at", "not_before"),
         *("waiting_since", "wait_until", "limit_ms", "lease_ms", "backoff_max_ms"),
     )
-    same = ("index", "action", "effect", "queue", "status", "attempt", "max_attempts", "fence", "holder", "token")
+    same = (
+        *("index", "action", "effect", "queue", "status", "attempt", "max_attempts"),
+        *("fence", "holder", "token", "group"),
+    )
     return StepState(
         id=step_id,
         **{name: record[name] for name in same},
         **{name: int(record.get(name) or 0) for name in numbers},  # type: ignore[arg-type]
         worker=record.get("worker"),
+        refs=tuple(name for name in record["refs"].split(",") if name),
         needs=_needs(step_text),
         touched=bool(record.get("touched")),
         dead=bool(record.get("dead")),
+        probe=bool(record.get("probe")),
+        undo=_undo_state(record["undo"]) if record.get("undo") else None,
+    )
+
+
+def _undo_state(undo: dict[str, Any]) -> UndoState:
+    numbers = ("attempt", "fence", "holder", "lease_end", "started_at", "ended_at")
+    return UndoState(
+        state=undo["state"],
+        **{name: int(undo.get(name) or 0) for name in numbers},
+        worker=undo.get("worker"),
+        dead=bool(undo.get("dead")),
     )
 
 

@@ -1,19 +1,31 @@
 """Ends the claims whose holder has stopped renewing: worker killed, host gone, process frozen.
 
+A claim to undo a step is ended in the same way. Where an effect may have happened and the action has a probe, a worker
+is asked to end the claim (`workers.close`); only if none has for MANDOR_DISPATCH_DEADLINE_S it is called doubtful here.
+
 The effect row is closed before the store is told, so that a holder that wakes up can start and report nothing more;
 what the row says decides, in the store, whether the step is tried again. One that has no attempts left is kept as a
 dead letter first.
 """
 
-from orchestrator import dead_letters
+from orchestrator import compensation, dead_letters
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger, fact
 from orchestrator.settings import Settings
 from orchestrator.store import Store
-from orchestrator.store.replies import Due, Fenced, NotDue, NotLapsed, Publish, UnknownRun
+from orchestrator.store.replies import (
+    Dispatch,
+    Due,
+    Fenced,
+    NotDue,
+    NotLapsed,
+    Publish,
+    UndoGivenUp,
+    UnknownRun,
+)
 from orchestrator.store.views import StepState
 from orchestrator.supervisors.passes import Counts, Duties, walk
-from orchestrator.telemetry import events
+from orchestrator.telemetry import aftermath, events
 from orchestrator.telemetry.logs import emit
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
@@ -25,10 +37,15 @@ NAME = "reclaim-stale-leases"
 def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:
     """One pass over lapsed leases of steps and of planning."""
 
+    patience_ms = round(settings.dispatch_deadline_s * 1000)
+
     def handle(due: Due) -> Publish | None:
         if due.step_id is None:
             return reclaim_planning(app, store, ledger, due.ref)
-        return reclaim_step(app, store, ledger, due.ref, due.step_id)
+        step = store.views.step(due.ref, due.step_id)
+        if step is not None and step.status == StepStatus.COMPENSATING:
+            return reclaim_undo(app, store, ledger, due.ref, step)
+        return reclaim_step(app, store, ledger, due.ref, due.step_id, patience_ms)
 
     return walk(app, store, Duties(NAME, "leases", handle, round(settings.sweep_s * 1000)))
 
@@ -42,16 +59,21 @@ def reclaim_planning(app: App, store: Store, ledger: Ledger, ref: RunRef) -> Pub
     return reply.publish
 
 
-def reclaim_step(app: App, store: Store, ledger: Ledger, ref: RunRef, step_id: str) -> Publish | None:
+def reclaim_step(
+    app: App, store: Store, ledger: Ledger, ref: RunRef, step_id: str, patience_ms: int = 600_000
+) -> Publish | None:
     """Close, then expire. None: the holder renewed meanwhile, or the claim had ended.
 
     Once the row is closed the claim is ended even if its holder has renewed since: it could not finish any more.
+    patience_ms: how long a worker has to ask the action's probe.
     """
-    step = store.views.step(ref, step_id)
-    if step is not None and not lapsed(step, store.now_ms()):
+    step, now = store.views.step(ref, step_id), store.now_ms()
+    if step is not None and not lapsed(step, now):
         return None
     fence = step.fence if step else 0
     known, result_text = close(ledger, ref, step) if step else (Fact.NONE, "")
+    if step is not None and known is Fact.MAYBE and step.probe and now < step.lease_end + patience_ms:
+        return ask_probe(store, ref, step)
     if step is not None and step.status == StepStatus.RUNNING:
         keep_letter(app, store, ledger, ref, step, known)
     verdict = store.guard.expire_lease(ref, step_id, fence, known, result_text)
@@ -77,6 +99,43 @@ def keep_letter(app: App, store: Store, ledger: Ledger, ref: RunRef, step: StepS
     owed = dead_letters.exhaustion(store, ref, step, known)
     if owed is not None:
         dead_letters.about_step(app, ledger, ref, step.id, owed.generation, owed.reason, owed.content)
+
+
+def ask_probe(store: Store, ref: RunRef, step: StepState) -> Publish | None:
+    """Have a worker end the claim. Sent again with each pass that finds it unended."""
+    run = store.views.run(ref)
+    if run is None:
+        return None
+    emit(aftermath.ProbeSent(step.fence))
+    return (close_message(ref, run.generation, step),)
+
+
+def close_message(ref: RunRef, generation: int, step: StepState) -> Dispatch:
+    """The message that has the step's action asked what became of a lost attempt."""
+    return Dispatch("close", ref, generation, step.id, step.index, step.queue, step.limit_ms)
+
+
+def reclaim_undo(app: App, store: Store, ledger: Ledger, ref: RunRef, step: StepState) -> Publish | None:
+    """Close, then expire, as for a step; whoever comes too late is fenced. An undo given up becomes a letter."""
+    undo = step.undo
+    if undo is None or (undo.holder and not undo.dead and undo.lease_end > store.now_ms()):
+        return None
+    known = close_undo(ledger, ref, step, undo.fence) if undo.holder else Fact.NONE
+    verdict = store.guard.expire_undo(ref, step.id, undo.fence, known)
+    if isinstance(verdict, Fenced | UnknownRun):
+        return None
+    emit(events.ClaimEnded(NAME, undo.fence, type(verdict).__name__))
+    if isinstance(verdict, UndoGivenUp):
+        told = store.views.step(ref, step.id) or step
+        compensation.report(app, store, ledger, ref, told)
+    return verdict.publish
+
+
+def close_undo(ledger: Ledger, ref: RunRef, step: StepState, fence: int) -> Fact:
+    """What became of a lost attempt to undo a step."""
+    row = ledger.effects.close(ref.run_id, step.id, "undo", fence)
+    emit(events.EffectClosed(fence, row.state.value))
+    return fact(EffectClass(step.effect), row.state)
 
 
 def lapsed(step: StepState, now_ms: int) -> bool:

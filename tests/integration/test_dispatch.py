@@ -61,6 +61,25 @@ def test_a_message_carries_ids_and_little_else(app: Celery, ref: RunRef, redis_s
     assert len(json.dumps(first)) < 8192
 
 
+@pytest.mark.parametrize(
+    ("kind", "task", "name"),
+    [("undo", names.UNDO, "undo"), ("close", names.CLOSE, "close"), ("late", names.UNDO_LATE, "undo")],
+)
+def test_what_is_about_a_step_is_no_part_of_the_chord(
+    app: Celery, ref: RunRef, redis_server: Server, kind: Any, task: str, name: str
+) -> None:
+    queue = queue_of(app, "steps")
+    fence = 7 if kind == "late" else 0
+    assert dispatch.publish(app, (Dispatch(kind, ref, 1, "a", 0, queue, 5000, fence),)) == 1
+    (sent,) = waiting(redis_server, queue)
+    headers = sent["headers"]
+    assert (headers["task"], headers["id"]) == (task, f"{ref.run_id}.{name}.a")
+    assert (headers["group"], headers["timelimit"], headers["ignore_result"]) == (None, [17.0, None], True)
+    _, kwargs, embed = json.loads(base64.b64decode(sent["body"]))
+    assert kwargs.get("fence", 0) == fence
+    assert embed["chord"] is None
+
+
 def test_a_wave_is_one_chord_of_the_run(app: Celery, ref: RunRef) -> None:
     chord = dispatch.run_chord(app, ref, 1, steps(ref, "q", "a", "b", "c"))
     assert chord.task == "celery.chord"

@@ -19,6 +19,7 @@ from orchestrator.supervisors import (
     redispatch_lost_steps,
     retry_due_steps,
     settle_runs,
+    trigger_compensation,
 )
 from orchestrator.supervisors.passes import Counts
 from orchestrator.telemetry.logs import identity
@@ -63,6 +64,10 @@ class World(Scene):
     def settle(self) -> Counts:
         with identity():
             return settle_runs.run_once(self.app, self.store, self.ledger, self.settings)
+
+    def compensate(self) -> Counts:
+        with identity():
+            return trigger_compensation.run_once(self.app, self.store, self.ledger, self.settings)
 
     def depth(self) -> int:
         return dispatch.queue_depth(self.app, self.queue)
@@ -302,10 +307,127 @@ def test_a_deadline_skips_what_waits_and_ends_the_run(world: World) -> None:
     assert world.deadlines().moved == 1
     assert (world.run_status, world.status("b")) == ("failing", "skipped")
     world.clock.advance(SWEEP)
-    assert world.settle().moved == 1
+    assert (world.settle().taken, world.compensate().moved) == (0, 1)
     row = world.ledger.run(world.ref.run_id)
     assert row is not None
     assert (row.status, row.reason) == (RunStatus.FAILED, "deadline")
+
+
+# ---- undoing
+
+
+def failing(world: World, effect: str = "keyed", **changes: Any) -> None:
+    """a has had its effect, b has failed; nobody has heard of it yet."""
+    world.started(world.step("a", 0, effect=effect), world.step("b", 1, "a"), **changes)
+    world.claim("a")
+    world.complete("a")
+    world.claim("b")
+    world.store.guard.fail_step(world.ref, "b", world.fences["b"], "claim-b", Fact.NONE, "{}", retryable=False)
+    world.clock.advance(SWEEP)
+
+
+def test_a_failing_run_whose_settle_messages_were_lost_is_undone(world: World) -> None:
+    failing(world)
+    assert world.settle().taken == 0
+    assert world.compensate().moved == 1
+    assert (world.run_status, world.status("a"), world.depth()) == ("compensating", "compensating", 1)
+    row = world.ledger.run(world.ref.run_id)
+    assert row is not None
+    assert (row.status, row.ended_at) == (RunStatus.COMPENSATING, None)
+    assert world.store.admin.live_runs(0) == (world.ref,)  # a server that is accepted again must move its fences
+    world.clock.advance(20_000)
+    assert world.compensate().taken == 0
+    world.undo("a")
+    world.clock.advance(SWEEP)
+    assert world.settle().moved == 1
+    ended = world.ledger.run(world.ref.run_id)
+    assert ended is not None
+    assert (ended.status, ended.reason) == (RunStatus.COMPENSATED, "step_failed:b")
+
+
+def test_nothing_is_undone_before_the_ledger_knows_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(world)
+    with monkeypatch.context() as away:
+        away.setattr(world.ledger, "start_undoing", raising(LedgerUnavailable("away")))
+        assert world.compensate().failed == 1
+    assert world.run_status == "failing"
+    world.clock.advance(20_000)
+    assert world.compensate().moved == 1
+
+
+def test_a_failing_run_that_is_not_to_be_undone_is_closed(world: World) -> None:
+    failing(world, on_failure="stop")
+    assert world.compensate().taken == 0
+    assert world.settle().moved == 1
+    assert world.run_status == "failed"
+
+
+def test_a_lost_message_of_an_undo_is_sent_again(world: World) -> None:
+    failing(world)
+    world.compensate()
+    world.server.client.delete(world.queue)
+    world.clock.advance(CHECK)
+    assert world.redispatch().sent == 1
+    assert world.depth() == 1
+
+
+def begun_to_undo(world: World, effect: str = "keyed", **changes: Any) -> Any:
+    failing(world, effect, **changes)
+    world.compensate()
+    return world.claim_undo("a").step
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "transactional", "keyed"])
+def test_a_lapsed_undo_is_closed_and_sent_again(world: World, effect: str) -> None:
+    first = begun_to_undo(world, effect)
+    world.lapse()
+    assert (world.status("a"), world.depth()) == ("compensating", 2)
+    effects, run_id = world.ledger.effects, world.ref.run_id
+    assert isinstance(effects.land(run_id, "a", "undo", first.fence, first.token, "null"), Closed)
+    assert isinstance(world.store.guard.complete_undo(world.ref, "a", first.fence, "undo-a"), Fenced)
+    assert world.claim_undo("a", "again").step.attempt == 2
+
+
+def test_an_undo_that_is_kept_is_left_alone(world: World) -> None:
+    granted = begun_to_undo(world)
+    for _ in range(LEASE // SWEEP + 2):
+        world.clock.advance(SWEEP)
+        world.store.guard.renew_lease(world.ref, "a", granted.fence, "undo-a", "undo")
+        world.reclaim()
+    assert isinstance(world.store.guard.complete_undo(world.ref, "a", granted.fence, "undo-a"), Committed)
+
+
+def test_an_undo_that_landed_before_its_worker_was_lost_is_done(world: World) -> None:
+    granted = begun_to_undo(world)
+    world.ledger.effects.land(world.ref.run_id, "a", "undo", granted.fence, granted.token, "null")
+    world.lapse()
+    assert world.status("a") == "compensated"
+    assert world.ledger.letters(10) == []
+
+
+def test_an_undo_lost_for_good_is_a_letter(world: World) -> None:
+    granted = begun_to_undo(world, "once")
+    effects = world.ledger.effects
+    effects.open(world.ref.run_id, "a", "undo", granted.fence, granted.token, EffectClass.ONCE)
+    world.lapse()
+    assert world.status("a") == "compensation_failed"
+    (letter,) = world.ledger.letters(10)
+    assert (letter.kind, letter.step_id, letter.content["error"]["kind"]) == ("undo", "a", "worker_lost")
+    world.clock.advance(SWEEP)
+    world.settle()
+    assert world.run_status == "compensation_failed"
+    assert len(world.ledger.letters(10)) == 1
+
+
+def test_a_letter_that_was_not_written_is_owed_by_the_end_of_the_run(world: World) -> None:
+    """The worker that heard that the undo was given up died before it could write."""
+    granted = begun_to_undo(world)
+    claim = (world.ref, "a", granted.fence, "undo-a")
+    world.store.guard.fail_undo(*claim, Fact.NONE, '{"kind":"permanent","message":"gone","path":null}', retryable=False)
+    world.clock.advance(SWEEP)
+    assert world.settle().moved == 1
+    (letter,) = world.ledger.letters(10)
+    assert letter.reason == "a (demo, keyed) could not be undone: gone"
 
 
 def finish(world: World) -> None:

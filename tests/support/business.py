@@ -28,11 +28,19 @@ class Echo(BaseModel):
 
 
 class Note(BaseModel):
-    """Leave value in the effect log; the first attempt hold_s seconds after a line that says it began."""
+    """Leave value in the effect log; the first attempt hold_s seconds after a line that says it began.
+
+    gate: a file the first attempt waits for instead. linger_s: how long it goes on after its effect. deaf: it does not
+    ask whether it should stop. undo_hold_s, undo_failures: how its first undo lasts, how many undos fail.
+    """
 
     value: Annotated[str, Referable]
     hold_s: float = Field(default=0.0, ge=0, le=600)
+    gate: str = ""
+    linger_s: float = Field(default=0.0, ge=0, le=600)
     deaf: bool = False
+    undo_hold_s: float = Field(default=0.0, ge=0, le=600)
+    undo_failures: int = Field(default=0, ge=0, le=100)
 
 
 class Flaky(BaseModel):
@@ -71,14 +79,44 @@ def echo(params: Echo, ctx: Context) -> Value:
 
 @action("test.note", effect="idempotent")
 def note(params: Note, ctx: Context) -> Value:
+    wait(params, ctx)
+    log_effect(ctx, "noted", params.value)
+    hold(params.linger_s if ctx.attempt == 1 else 0, ctx, deaf=params.deaf)
+    return Value(value=params.value)
+
+
+def wait(params: Note, ctx: Context) -> None:
     log_effect(ctx, "began", params.value)
-    held = time.monotonic() + (params.hold_s if ctx.attempt == 1 else 0)
-    while time.monotonic() < held:
-        if not params.deaf:
+    if ctx.attempt == 1:
+        hold(params.hold_s, ctx, deaf=params.deaf)
+        while params.gate and not Path(params.gate).exists():
+            hold(0.02, ctx, deaf=params.deaf)
+
+
+def hold(seconds: float, ctx: Context, *, deaf: bool) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not deaf:
             ctx.check()
         time.sleep(0.02)
-    log_effect(ctx, "noted", params.value)
-    return Value(value=params.value)
+
+
+def stands(ctx: Context) -> bool:
+    """Whether the effect log has the step's effect, and has it not undone."""
+    lines = [line for line in effects(Path(os.environ["EFFECT_LOG"])) if line["run_id"] == ctx.run_id]
+    mine = [line["what"] for line in lines if line["step_id"] == ctx.step_id]
+    return mine.count("noted") > mine.count("undone")
+
+
+@note.compensation
+def take_back(params: Note, done: Value | None, ctx: Context) -> None:
+    """Look what stands, and leave a line that it is undone."""
+    log_effect(ctx, "undoing", params.value)
+    if ctx.attempt <= params.undo_failures:
+        raise RuntimeError("not yet")
+    hold(params.undo_hold_s if ctx.attempt == 1 else 0, ctx, deaf=False)
+    if stands(ctx):
+        log_effect(ctx, "undone", params.value)
 
 
 @action("test.order", effect="keyed")
@@ -121,11 +159,51 @@ def die_planning(ctx: PlanContext) -> str:
     return ctx.goal or ""
 
 
+@action("test.post", effect="once")
+def post(params: Note, ctx: Context) -> Value:
+    """Like note, for somebody who knows no keys."""
+    return note(params, ctx)
+
+
+@post.probe
+def find_post(params: Note, ctx: Context) -> Value | None:
+    """The effect log knows."""
+    log_effect(ctx, "asked", params.value)
+    return Value(value=params.value) if stands(ctx) else None
+
+
+@action("test.book", effect="transactional")
+def book(params: Note, ctx: Context) -> Value:
+    """Like note, its line written only if its transaction is."""
+    wait(params, ctx)
+    result = Value(value=params.value)
+    with ctx.ledger().begin() as connection:
+        ctx.effect(connection, result)
+    log_effect(ctx, "noted", params.value)
+    return result
+
+
+@book.compensation
+def cancel_booking(params: Note, done: Value | None, ctx: Context) -> None:
+    with ctx.ledger().begin() as connection:
+        ctx.effect(connection, None)
+    take_back(params, done, ctx)
+
+
+order.compensation(take_back)
+post.compensation(take_back)
+
+
 @action("test.sleep_for_ever", effect="idempotent", timeout_s=1, attempts=2)
 def sleep_for_ever(params: Value, ctx: Context) -> Value:
     log_effect(ctx, "began", params.value)
     while True:
         time.sleep(3600)
+
+
+@sleep_for_ever.compensation
+def forget(params: Value, done: Value | None, ctx: Context) -> None:
+    """There is nothing to undo."""
 
 
 @action("test.flaky", effect="pure", attempts=3)

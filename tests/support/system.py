@@ -22,7 +22,7 @@ LEASE_S = 3.0
 SWEEP_S = 0.5
 ACTIONS = "tests.support.business"
 SHORT = {"lease_s": LEASE_S, "sweep_s": SWEEP_S, "stop_grace_s": 1, "log_format": "json"}
-ENDED = ("succeeded", "failed", "cancelled", "dead_lettered")
+ENDED = ("succeeded", "failed", "cancelled", "dead_lettered", "compensated", "compensation_failed")
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from orchestrator.store.views import RunState, StepState
 from orchestrator.submission import to_create
 from schemas.dead_letter import DeadLetter
 from schemas.ids import RunRef, run_id_for, session_key
-from schemas.messages import PlanMessage, StepMessage
+from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
 from schemas.policy import Policy, PolicyRequest, meet, policy_hash, policy_text
 from schemas.run import Submission, submission_hash, submission_text
 from tests.support.ledgers import fresh_ledger
 from tests.support.stores import Clock, clocked_store
-from workers import execution, planning
+from workers import closing, execution, late, planning, undo
 from workers.registry import Registry
 from workers.reports import Report
 from workers.services import Letter, Services
@@ -135,10 +135,41 @@ class Run:
         """Deliver a step's message once."""
         return execution.run_step(self.message(step_id), self.bench.services)
 
+    def settle(self) -> Any:
+        """Have the run closed, or undone; what is to be sent is in the outbox."""
+        reply = self.bench.store.runs.settle(self.ref, 1)
+        self.bench.outbox.publish(getattr(reply, "publish", ()))
+        return reply
+
+    def undo(self, step_id: str = "s0") -> Report:
+        """Deliver the message that undoes a step once."""
+        return undo.run_undo(UndoMessage(**self.message(step_id).model_dump()), self.bench.services)
+
+    def undo_late(self, fence: int, step_id: str = "s0") -> Report:
+        """Deliver the message that undoes what came late."""
+        message = LateMessage(**self.message(step_id).model_dump(), fence=fence)
+        return late.undo_late(message, self.bench.services)
+
+    def close(self, step_id: str = "s0") -> Report:
+        """Deliver the message that asks a step's action what became of a lost attempt."""
+        return closing.close_lost(CloseMessage(**self.message(step_id).model_dump()), self.bench.services)
+
+    def undo_all(self) -> list[str]:
+        """Begin to undo, deliver each message as it is sent, and close the run; the steps in that order."""
+        self.settle()
+        done: list[str] = []
+        while len(sent := self.bench.outbox.sent("undo")) > len(done):
+            done.append(str(sent[len(done)]))
+            self.undo(done[-1])
+        self.settle()
+        return done
+
     def wait_out_backoff(self, step_id: str = "s0", ms: int = 3_600_000) -> None:
         """Let the step's time come, and have it sent again."""
         self.bench.clock.advance(ms)
-        assert isinstance(self.bench.store.runs.retry_due(self.ref, step_id), Again)
+        again = self.bench.store.runs.retry_due(self.ref, step_id)
+        assert isinstance(again, Again)
+        self.bench.outbox.publish(again.publish)
 
     @property
     def state(self) -> RunState:

@@ -52,6 +52,9 @@ def test_tasks_go_to_the_queue_of_their_kind(prefix: str) -> None:
             (names.SETTLE, "control"),
             (names.PLAN, "plan"),
             (names.STEP, "steps"),
+            (names.UNDO, "steps"),
+            (names.UNDO_LATE, "steps"),
+            (names.CLOSE, "steps"),
             (names.supervisor_task("settle-runs"), "supervise"),
         ]:
             assert app.amqp.router.route({}, task)["queue"].name == prefix + queue

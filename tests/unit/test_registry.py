@@ -279,3 +279,93 @@ def test_a_bad_declaration_passes_through(module: Callable[[str, str], str]) -> 
     text = "from workers import action\n@action('x', effect='pure')\ndef x(): ..."
     with pytest.raises(BadDeclaration, match=r"the action 'x' .*declared_badly\.py:2"):
         load_actions(Settings(actions=module("declared_badly", text)))
+
+
+# ---- what belongs to an action
+
+
+def charge_in(registry: Registry, effect: str = "keyed") -> Action[Charge, Charged]:
+    return registry.action("payments.charge", effect=effect)(well)
+
+
+def refund(params: Charge, done: Charged | None, ctx: Context) -> None:
+    """Give it back."""
+
+
+def find(params: Charge, ctx: Context) -> Charged | None:
+    return None
+
+
+def test_an_action_is_told_what_undoes_it_and_what_finds_out() -> None:
+    registry = Registry()
+    charge = charge_in(registry)
+    assert (charge.spec.has_compensation, charge.spec.has_probe) == (False, False)
+    assert charge.compensation(refund) is refund
+    assert charge.probe(find) is find
+    charge.compensation(refund)  # a module that is imported again
+    spec = registry.catalogue().actions["payments.charge"]
+    assert (spec.has_compensation, spec.has_probe) == (True, True)
+    assert registry.find_action("payments.charge") is charge
+    assert (charge.undo, charge.ask) == (refund, find)
+
+
+def test_an_action_has_one_compensation() -> None:
+    charge = charge_in(Registry())
+    charge.compensation(refund)
+
+    def other(params: Charge, done: Charged | None, ctx: Context) -> None: ...
+
+    with pytest.raises(BadDeclaration, match="was declared before") as caught:
+        charge.compensation(other)
+    assert "one compensation" in str(caught.value.hint)
+
+
+def wrong_params(params: Part, done: Charged | None, ctx: Context) -> None: ...
+def wrong_result(params: Charge, done: Part | None, ctx: Context) -> None: ...
+def never_none(params: Charge, done: Charged, ctx: Context) -> None: ...
+def too_few(params: Charge, ctx: Context) -> None: ...
+def anything(params: Charge, done: Any, ctx: Context) -> None: ...
+def bare(params: Charge, done, ctx):  # type: ignore[no-untyped-def]
+    ...
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (wrong_params, "other params than its action"),
+        (wrong_result, "takes another result"),
+        (never_none, "takes another result"),
+        (too_few, "takes 2 parameters, not 3"),
+    ],
+)
+def test_a_compensation_that_could_not_be_called_is_refused(function: Any, fault: str) -> None:
+    with pytest.raises(BadDeclaration, match=fault):
+        charge_in(Registry()).compensation(function)
+
+
+@pytest.mark.parametrize("function", [anything, bare])
+def test_a_compensation_may_leave_open_what_it_takes_as_result(function: Any) -> None:
+    assert charge_in(Registry()).compensation(function)
+
+
+def test_a_pure_action_has_nothing_to_undo() -> None:
+    with pytest.raises(BadDeclaration, match="changes nothing that could be undone"):
+        charge_in(Registry(), "pure").compensation(refund)
+
+
+def says_nothing(params: Charge, ctx: Context) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("effect", "function", "fault"),
+    [
+        ("keyed", says_nothing, "never says that it happened"),
+        ("once", refund, "takes 3 parameters, not 2"),
+        ("pure", find, "class is pure"),
+        ("idempotent", find, "class is idempotent"),
+        ("transactional", find, "class is transactional"),
+    ],
+)
+def test_a_probe_that_cannot_answer_is_refused(effect: str, function: Any, fault: str) -> None:
+    with pytest.raises(BadDeclaration, match=fault):
+        charge_in(Registry(), effect).probe(function)

@@ -38,3 +38,9 @@ def create_file(params: CreateFile, ctx: Context) -> CreatedFile:
     """Write a text file in the run's workspace, whole or not at all; an older file of that path is replaced."""
     written = ctx.workspace.write(params.path, params.content.encode())
     return CreatedFile(path=params.path, bytes=written.bytes, sha256=written.sha256)
+
+
+@create_file.compensation
+def remove_file(params: CreateFile, _: CreatedFile | None, ctx: Context) -> None:
+    """Take the file away. A file that a later step has written since is left, and the undo given up."""
+    ctx.workspace.remove(params.path)

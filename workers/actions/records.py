@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Row, and_, func, select, update
 
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.tables import record_changes, records
@@ -20,6 +20,12 @@ from workers.outcomes import NoEffect, PermanentError
 from workers.registry import action
 
 MAX_RECORD_BYTES = 1024 * 1024
+
+
+class RecordChangedSince(PermanentError, NoEffect):
+    """Somebody has changed the record after the step that is to be undone: only a person can say what it should be."""
+
+    kind = "record_changed_since"
 
 
 class RecordTooLarge(PermanentError, NoEffect):
@@ -118,3 +124,46 @@ def write_change(connection: Connection, ctx: Context, before: Before, now: int)
         "created_at": now,
     }
     connection.execute(record_changes.insert().values(**change))
+
+
+@mutate_record.compensation
+def restore_record(_: MutateRecord, __: RecordMutated | None, ctx: Context) -> None:
+    """Give a record the content it had before the step, as a new version, if nobody else has changed it since.
+
+    A record that the step made is left empty: versions never go back. RecordChangedSince: nothing is touched.
+    """
+    ledger = ctx.ledger()
+    with ledger.begin() as connection:
+        ctx.effect(connection, None)
+        change = own_change(connection, ctx)
+        if change is not None:
+            record = locked_record(connection, change.entity_id)
+            refuse_changed_since(connection, change, record)
+            write_record(connection, record, change.before_text or "{}", ledger.now_ms())
+            mark_undone(connection, ctx, record.version + 1)
+
+
+def own_change(connection: Connection, ctx: Context) -> Row[Any] | None:
+    """What this step committed; None where it committed nothing."""
+    column = record_changes.c
+    mine = and_(column.run_id == ctx.run_id, column.step_id == ctx.step_id)
+    return connection.execute(select(record_changes).where(mine)).one_or_none()
+
+
+def refuse_changed_since(connection: Connection, change: Row[Any], record: Before) -> None:
+    """Every version since the step's own must be a change that was undone, or its undoing: two for each."""
+    column = record_changes.c
+    later = and_(column.entity_id == change.entity_id, column.version_after > change.version_after)
+    undone = select(func.count()).where(later, column.undone_version.is_not(None))
+    if record.version - change.version_after != 2 * connection.execute(undone).scalar_one():
+        raise RecordChangedSince(
+            f"record {record.entity_id} is at version {record.version}; this step made version {change.version_after}",
+            hint="compare the versions, and set the record right by hand",
+        )
+
+
+def mark_undone(connection: Connection, ctx: Context, version: int) -> None:
+    """Remember which version took the step's change back."""
+    column = record_changes.c
+    mine = and_(column.run_id == ctx.run_id, column.step_id == ctx.step_id)
+    connection.execute(update(record_changes).where(mine).values(undone_version=version))

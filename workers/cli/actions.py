@@ -109,6 +109,8 @@ def _entry(spec: ActionSpec) -> dict[str, Any]:
         "summary": spec.summary,
         **limits,
         "queue": spec.queue,
+        "compensation": spec.has_compensation,
+        "probe": spec.has_probe,
         "referable": sorted(spec.referable),
         "origin": spec.origin,
     }

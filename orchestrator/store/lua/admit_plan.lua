@@ -1,7 +1,7 @@
 -- admit_plan: store the steps of an accepted plan and free those that need nothing
 -- keys: run due
 -- args: fence claim_id plan_id plan_hash max_parallel inputs_bytes total check_ms *steps
--- each step: id index action effect text token needs refs queue max_attempts lease_ms limit_ms backoff_ms backoff_max_ms approval (needs, refs: ids joined by commas)
+-- each step: id index action effect text token needs refs queue max_attempts lease_ms limit_ms backoff_ms backoff_max_ms approval probe (needs, refs: ids joined by commas)
 -- moves: run planning > running; step (none) > pending > ready > dispatched
 -- reply admitted: version publish total generation
 -- reply fenced: current
@@ -12,7 +12,7 @@ if run.admitted_by == A.claim_id then
 end
 if not planning_holder(A.fence, A.claim_id) then return { 'fenced', num('plan_holder') } end
 
-local WIDTH = 15
+local WIDTH = 16
 local dependants, texts, needs = {}, {}, {}
 
 local function flush(key, flat)
@@ -36,6 +36,7 @@ local function new_record(at)
     lease_ms = tonumber(ARGV[at + 10]), limit_ms = tonumber(ARGV[at + 11]), backoff_ms = tonumber(ARGV[at + 12]),
     backoff_max_ms = tonumber(ARGV[at + 13]), status = 'pending', waiting = waiting, attempt = 0, fence = 0,
     holder = 0, group = 0, approval = ARGV[at + 14] ~= '' and ARGV[at + 14] or nil,
+    probe = ARGV[at + 15] == '1' or nil,
   }
 end
 

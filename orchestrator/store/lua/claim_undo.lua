@@ -2,7 +2,7 @@
 -- keys: run due lock claimed
 -- args: step_id generation claim_id worker
 -- moves: none (the step is compensating since its undo was sent)
--- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms effect index token step_text inputs policy policy_hash context_hash plan_id version session_id request_id attempt_group done
+-- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms effect index token step_text inputs policy policy_hash context_hash plan_id version session_id request_id attempt_group done done_fence
 -- reply busy:
 -- reply completed: fence
 -- reply stop: status
@@ -29,7 +29,7 @@ local function grant()
   return { 'granted', undo.holder, undo.attempt, rec.lease_ms, undo.lease_end, rec.limit_ms, num('stop_grace_ms'),
     rec.effect, rec.index, rec.token, redis.call('HGET', K.plan, rec.id), inputs(), run.policy, run.policy_hash,
     run.context_hash, run.plan_id, num('version'), run.session_id, run.request_id, rec.group,
-    redis.call('HGET', K.results, rec.id) or '' }
+    redis.call('HGET', K.results, rec.id) or '', rec.fence }
 end
 
 if rec.status == 'compensated' then return { 'completed', undo.fence } end

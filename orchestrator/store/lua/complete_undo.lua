@@ -12,7 +12,7 @@ local key = 'undone:' .. A.fence .. ':' .. A.claim_id
 local kept = answered(rec, key)
 if kept then return kept end
 if not rec.undo or not undo_held(rec) then return { 'fenced', rec.undo and rec.undo.fence or 0 } end
-undo_over(rec, 'compensated')
+undone(rec)
 local reply = answer(rec, key, 'committed', fill_slots())
 finish_undo('undo.committed', rec, 'committed')
 return reply

@@ -10,7 +10,7 @@ if not load_run() then
   return { 'unknown' }
 end
 if not TERMINAL[run.status] then return { 'waiting', run.status } end
-for _, duty in ipairs({ 'settles', 'deadlines', 'dispatches', 'retries', 'leases' }) do not_due(duty) end
+for _, duty in ipairs({ 'settles', 'undos', 'deadlines', 'dispatches', 'retries', 'leases' }) do not_due(duty) end
 for _, name in ipairs({ 'state', 'plan', 'steps', 'needs', 'dependants', 'ready', 'results', 'errors', 'events', 'sent' }) do
   redis.call('PEXPIRE', K[name], A.ttl_ms)
 end

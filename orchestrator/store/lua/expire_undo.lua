@@ -23,7 +23,7 @@ if rec.undo.state ~= 'running' or rec.undo.holder ~= tonumber(A.fence) then
   if rec.undo.state ~= 'running' then not_due('leases', A.step_id) end
   return { 'fenced', rec.undo.fence }
 end
-store_error(rec, '{"kind":"worker_lost","message":"the worker that undid this step is gone","path":null}')
+store_undo_error(rec, '{"kind":"worker_lost","message":"the worker that undid this step is gone","path":null}')
 local word = conclude_undo(rec, A.fact, true, undo_ready)
 local reply = answer(rec, key, word, fill_slots())
 finish_undo('undo.expired', rec, word)

@@ -17,7 +17,7 @@ if not rec.undo or not undo_held(rec) then return { 'fenced', rec.undo and rec.u
 
 local MOST_GIVEN_BACK = 1000
 local at = 0
-store_error(rec, A.error)
+store_undo_error(rec, A.error)
 if A.counted == '0' then
   rec.undo.given_back = (rec.undo.given_back or 0) + 1
   if rec.undo.given_back <= MOST_GIVEN_BACK then rec.undo.attempt = rec.undo.attempt - 1 end

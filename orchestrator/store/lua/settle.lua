@@ -9,6 +9,7 @@
 -- reply unknown:
 if not load_run() then
   not_due('settles')
+  not_due('undos')
   return { 'unknown' }
 end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
@@ -25,14 +26,14 @@ if TERMINAL[run.status] then return answer_settled() end
 if run.status == 'compensating' and run.undoing_by == A.call_id then return undo_sent() end
 if not settled() then
   not_due('settles')
+  not_due('undos')
   return { 'waiting', run.status }
 end
 if run.status == 'failing' and run.on_failure == 'compensate' and any_owed() then
   begin_undoing()
   keep_sent('settle', fill_slots())
   put('undoing_by', A.call_id)
-  not_due('settles')
-  not_due('deadlines')
+  not_due('undos')
   publish_event('run.compensating', { 'reason', run.reason })
   save_steps()
   save_run()

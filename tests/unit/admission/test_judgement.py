@@ -165,3 +165,8 @@ def test_a_default_that_fails_is_an_issue(monkeypatch: pytest.MonkeyPatch) -> No
     known = failing()
     monkeypatch.setattr(Trouble, "on", True)
     assert faults(plan_text({"action": "failing", "params": {}}), known) == [("steps.0.params", "model")]
+
+
+def test_effects_that_nothing_can_undo_where_the_policy_requires_a_compensation() -> None:
+    careful = Policy(require_compensation=True)
+    assert faults(plan_text(file(), record({}), command()), policy=careful) == [("steps.2.action", "policy")]

@@ -208,3 +208,46 @@ def test_what_a_closed_row_proves(
     effect_class: EffectClass, state: EffectState, no_effect: bool, expected: Fact
 ) -> None:
     assert fact(effect_class, state, no_effect) is expected
+
+
+# ---- what is found out afterwards
+
+
+def opened(ledger: Ledger, fence: int) -> None:
+    assert isinstance(ledger.effects.open("r", "s", "do", fence, TOKEN, EffectClass.KEYED), Opened)
+
+
+def test_an_effect_that_was_found_has_landed(ledger: Ledger) -> None:
+    opened(ledger, 1)
+    ledger.effects.close("r", "s", "do", 1)
+    assert ledger.effects.found("r", "s", "do", 1, "7") == RowClosed(EffectState.LANDED, "7")
+    assert ledger.effects.found("r", "s", "do", 1, "8") == RowClosed(EffectState.LANDED, "7")
+    assert ledger.effects.open("r", "s", "do", 2, TOKEN, EffectClass.KEYED) == AlreadyLanded("7")
+
+
+def test_an_effect_that_was_not_found_is_taken_back_by_the_fence_that_opened_it(ledger: Ledger) -> None:
+    opened(ledger, 1)
+    assert ledger.effects.found("r", "s", "do", 1, None).state is EffectState.OPEN  # not closed: it may still begin
+    ledger.effects.close("r", "s", "do", 1)
+    opened(ledger, 2)
+    ledger.effects.close("r", "s", "do", 2)
+    assert ledger.effects.found("r", "s", "do", 2, None).state is EffectState.OPEN  # fence 1 began it
+    assert ledger.effects.found("r", "s", "do", 1, None).state is EffectState.OPEN  # fence 2 came after
+    ledger.effects.open("r", "t", "do", 1, TOKEN, EffectClass.ONCE)
+    ledger.effects.close("r", "t", "do", 1)
+    assert ledger.effects.found("r", "t", "do", 1, None) == RowClosed(EffectState.NONE, None)
+
+
+def test_a_late_landing_is_remembered(ledger: Ledger) -> None:
+    assert not ledger.effects.is_late("r", "s")
+    opened(ledger, 1)
+    ledger.effects.close("r", "s", "do", 1)
+    assert not ledger.effects.is_late("r", "s")
+    ledger.effects.land("r", "s", "do", 1, TOKEN, "7")
+    assert ledger.effects.is_late("r", "s")
+
+
+def test_a_step_and_its_undoing_have_rows_of_their_own(ledger: Ledger) -> None:
+    for kind in ("do", "undo", "late"):
+        assert isinstance(ledger.effects.land("r", "s", kind, 1, TOKEN, f'"{kind}"'), Landed)
+    assert ledger.effects.look("r", "s", "undo", 2, TOKEN) == AlreadyLanded('"undo"')

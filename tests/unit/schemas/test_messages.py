@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from schemas.ids import RunRef, run_id_for, session_key
-from schemas.messages import PlanMessage, Receipt, ReceiptStatus, SettleMessage, StepMessage
+from schemas.messages import LateMessage, PlanMessage, Receipt, ReceiptStatus, SettleMessage, StepMessage
 
 RUN = run_id_for("celery", "s", "r")
 
@@ -20,6 +20,13 @@ def test_a_message_names_where_the_state_lies() -> None:
     read = StepMessage.model_validate_json(message())
     assert read.ref == RunRef(RUN, session_key("s"))
     assert json.loads(read.model_dump_json()) == json.loads(message())
+
+
+def test_what_came_late_is_named_by_its_fence() -> None:
+    assert LateMessage.model_validate_json(message(fence=3)).fence == 3
+    for wrong in ({}, {"fence": 0}, {"fence": "3"}):
+        with pytest.raises(ValidationError):
+            LateMessage.model_validate_json(message(**wrong))
 
 
 def test_plan_and_settle_name_no_step() -> None:

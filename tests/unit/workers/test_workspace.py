@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.environment import clean_environment
 from workers import workspace as module
-from workers.workspace import PathRefused, StaleWrite, Workspace, WorkspaceFault, Workspaces
+from workers.workspace import PathRefused, StaleWrite, Workspace, WorkspaceFault, Workspaces, WrittenSince
 
 RUN, OTHER = "11111111-1111-8111-8111-111111111111", "22222222-2222-8222-8222-222222222222"
 
@@ -336,3 +336,42 @@ def test_a_file_that_is_not_there_is_told_without_the_host_s_paths(files: Worksp
     with pytest.raises(FileNotFoundError) as missing:
         files.read("no/such.txt", max_bytes=4)
     assert str(files.path) not in str(missing.value)
+
+
+# ---- taken away
+
+
+def test_a_file_is_removed_and_an_older_attempt_cannot_write_it_again(home: Path) -> None:
+    Workspaces(home).open(RUN, fence=5).write("a/b.txt", b"x")
+    undo = Workspaces(home).open(RUN, fence=9, wrote=5)
+    assert undo.remove("a/b.txt")
+    assert not undo.remove("a/b.txt")
+    with pytest.raises(StaleWrite):
+        Workspaces(home).open(RUN, fence=5).write("a/b.txt", b"late")
+    with pytest.raises(FileNotFoundError):
+        undo.read("a/b.txt", max_bytes=9)
+
+
+def test_a_file_that_was_never_written_is_kept_from_being_written_late(home: Path) -> None:
+    assert not Workspaces(home).open(RUN, fence=9, wrote=5).remove("a/b.txt")
+    with pytest.raises(StaleWrite):
+        Workspaces(home).open(RUN, fence=5).write("a/b.txt", b"late")
+
+
+def test_a_file_that_a_later_step_wrote_is_left(home: Path) -> None:
+    Workspaces(home).open(RUN, fence=5).write("a.txt", b"x")
+    later = Workspaces(home).open(RUN, fence=7)
+    later.write("a.txt", b"y")
+    with pytest.raises(WrittenSince, match="fence 7 has written this file after fence 5"):
+        Workspaces(home).open(RUN, fence=9, wrote=5).remove("a.txt")
+    assert later.read("a.txt", max_bytes=9) == b"y"
+
+
+def test_what_is_no_regular_file_is_not_removed(files: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("kept")
+    (files.path / "link").symlink_to(tmp_path / "outside")
+    (files.path / "folder").mkdir()
+    for name in ("link", "folder", "../outside"):
+        with pytest.raises(PathRefused):
+            files.remove(name)
+    assert (tmp_path / "outside").read_text() == "kept"

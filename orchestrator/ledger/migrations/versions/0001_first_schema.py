@@ -104,7 +104,7 @@ def create_effects() -> None:
         sa.Column("token", sa.Text(), nullable=True),
         sa.Column("result_text", sa.Text(), nullable=True),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("kind IN ('do', 'undo')", name="kind_known"),
+        sa.CheckConstraint("kind IN ('do', 'undo', 'late')", name="kind_known"),
         sa.CheckConstraint("state <> 'landed' OR result_text IS NOT NULL", name="landed_has_result"),
         sa.CheckConstraint("state <> 'open' OR since > 0", name="open_has_fence"),
         sa.CheckConstraint("state IN ('none', 'open', 'landed')", name="state_known"),
@@ -191,6 +191,7 @@ def create_record_changes() -> None:
         sa.Column("version_before", sa.BigInteger(), nullable=False),
         sa.Column("version_after", sa.BigInteger(), nullable=False),
         sa.Column("before_text", sa.Text(), nullable=True),
+        sa.Column("undone_version", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("version_after = version_before + 1", name="version_steps_by_one"),
         sa.ForeignKeyConstraint(

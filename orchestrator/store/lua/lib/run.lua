@@ -66,6 +66,7 @@ local function end_run(status, reason)
   not_due('dispatches')
   not_due('retries')
   not_due('leases')
+  not_due('undos')
   due('settles', NOW)
 end
 

@@ -124,10 +124,15 @@ local function settled()
   return run.status == 'failing' and num('n_running') == 0
 end
 
+-- a failing run that is to be undone is trigger-compensation's business, any other end that of settle-runs
+local function settle_duty()
+  return run.status == 'failing' and run.on_failure == 'compensate' and 'undos' or 'settles'
+end
+
 -- `settle` is published by whoever is told so; a second later it is due all the same
 local function due_settle()
   if settled() then
-    due('settles', NOW + 1000)
+    due(settle_duty(), NOW + 1000)
     return 1
   end
   return TERMINAL[run.status] and 1 or 0

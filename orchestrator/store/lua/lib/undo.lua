@@ -65,6 +65,12 @@ local function end_undo_claim(rec)
   redis.call('DEL', K.lock)
 end
 
+-- apart from the error of the step itself, which is why there is something to undo
+local function store_undo_error(rec, text)
+  redis.call('HSET', K.errors, rec.id .. '.undo', text)
+  keep(K.errors)
+end
+
 -- an undo is over, well or not: those that the step needed have their turn
 local function undo_over(rec, status)
   end_undo_claim(rec)
@@ -74,10 +80,15 @@ local function undo_over(rec, status)
   pass_turn(rec)
 end
 
+local function undone(rec)
+  undo_over(rec, 'compensated')
+  redis.call('HDEL', K.errors, rec.id .. '.undo')
+end
+
 -- the same decision for every way an undo's claim ends without a commit. tries: attempts that count
 local function conclude_undo(rec, fact, may_retry, again)
   if fact == 'landed' then
-    undo_over(rec, 'compensated')
+    undone(rec)
     return 'committed'
   end
   local unsafe = rec.effect == 'once' and fact == 'maybe'

@@ -1,0 +1,74 @@
+"""What a person is told of a step that could not be undone.
+
+The letter is written by whoever hears that an undo was given up: the worker, or the supervisor that ended its claim. A
+crash in between leaves none, and so a run that ends as compensation_failed is held back until the ledger has a letter
+for each of its steps.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator import dead_letters
+from orchestrator.dispatch import App
+from orchestrator.ledger import Ledger
+from orchestrator.store import Store
+from orchestrator.store.views import StepState
+from schemas.dead_letter import DeadLetterKind
+from schemas.ids import RunRef, undo_key
+from schemas.states import StepStatus
+
+MOST_LETTERS = 10_000  # as many as a plan can have steps
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """What the letter says. dedup_key: the same for whoever writes it."""
+
+    reason: str
+    dedup_key: str
+    content: dict[str, Any]
+
+
+def given_up(store: Store, ref: RunRef, step: StepState) -> GivenUp:
+    """The step, what it did, and why that could not be undone."""
+    views = store.views
+    error = json.loads(views.undo_error(ref, step.id) or "{}")
+    result, text = views.result(ref, step.id), views.step_text(ref, step.id)
+    fence, attempts = (step.undo.fence, step.undo.attempt) if step.undo else (0, 0)
+    content = {
+        "action": step.action,
+        "effect": step.effect,
+        "in_doubt": result is None,
+        "fence": fence,
+        "attempts": attempts,
+        "error": error,
+        "idempotency_key": undo_key(ref.run_id, step.id),
+        "step": json.loads(text) if text else None,
+        "result": json.loads(result) if result else None,
+    }
+    return GivenUp(_reason(step, error), f"undo:{ref.run_id}:{step.id}:{fence}", content)
+
+
+def _reason(step: StepState, error: dict[str, Any]) -> str:
+    message = error.get("message") or "its worker was lost each time"
+    if error.get("kind") == "no_compensation":
+        return str(message)
+    return f"{step.id} ({step.action}, {step.effect}) could not be undone: {message}"
+
+
+def report(app: App, store: Store, ledger: Ledger, ref: RunRef, step: StepState) -> None:
+    """Write the letter of one step."""
+    letter = given_up(store, ref, step)
+    kind = DeadLetterKind.UNDO
+    dead_letters.write(app, ledger, kind, letter.reason, letter.dedup_key, letter.content, ref, step.id)
+
+
+def report_all(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
+    """Write the letters that a run which ends as compensation_failed still owes."""
+    letters = ledger.letters(MOST_LETTERS, kind=DeadLetterKind.UNDO, run_id=ref.run_id)
+    written = {(letter.step_id, letter.content.get("fence")) for letter in letters}
+    for step in store.views.steps(ref):
+        fence = step.undo.fence if step.undo else 0
+        if step.status == StepStatus.COMPENSATION_FAILED and (step.id, fence) not in written:
+            report(app, store, ledger, ref, step)

@@ -1,0 +1,234 @@
+"""One delivery of the message that undoes a step, from the claim to what Celery is told. The counterpart of execution.
+
+    claim -> (close what a dead claim left) -> find the compensation -> begin -> act -> finish -> commit or conclude
+
+Undoing is an effect like any other: it has its own lease, attempts, effect row, idempotency key and time limit, and
+the class of the action. What cannot be undone becomes a dead letter, and the other steps of the run are undone anyway.
+"""
+
+import json
+import time
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal
+from uuid import uuid4
+
+from orchestrator.errors import LedgerUnavailable, StoreUnavailable
+from orchestrator.store.guard import UndoClaim, UndoVerdict
+from orchestrator.store.replies import (
+    CloseFirst,
+    Committed,
+    Completed,
+    Fenced,
+    NotDue,
+    RetryAt,
+    Stop,
+    UndoGivenUp,
+    UndoGranted,
+)
+from orchestrator.telemetry import aftermath, events, logs
+from schemas.ids import undo_key, undo_task_id
+from schemas.messages import Receipt, ReceiptStatus, UndoMessage
+from schemas.states import EffectClass
+from workers import failures, givenup
+from workers.attempt import Attempt
+from workers.context import StepIdentity
+from workers.effects import EffectName, close_row
+from workers.identity import worker_id
+from workers.outcomes import LeaseLost, NoEffect, PermanentError, Snooze
+from workers.performing import Ending, Finished, Unfinished, carry_out, others
+from workers.reports import Done, GivenUp, Later, Nothing, Report, word
+from workers.services import Services
+from workers.workspace import Workspace
+
+NOTHING: Final = "null"  # an undo has no result
+
+
+class NoCompensation(PermanentError, NoEffect):
+    """The action's effect stands, and nobody has declared what undoes it."""
+
+    kind = "no_compensation"
+
+
+@dataclass(frozen=True)
+class UndoAttempt(Attempt):
+    """One granted attempt to undo a step. done_text: JSON of the step's result, None where it is in doubt; done_fence:
+    of the step's own last attempt.
+    """
+
+    kind: ClassVar[Literal["do", "undo"]] = "undo"
+    done_text: str | None = None
+    done_fence: int = 0
+
+    @property
+    def identity(self) -> StepIdentity:
+        key = undo_key(self.message.run_id, self.message.step_id, self.granted.attempt_group)
+        return replace(super().identity, idempotency_key=key, in_doubt=self.done_text is None)
+
+    def done(self) -> Any:
+        """The step's result as its action declares it; None where nobody knows whether it happened."""
+        if self.done_text is None:
+            return None
+        model = self.find_action().spec.result_model
+        return json.loads(self.done_text) if model is None else model.model_validate_json(self.done_text)
+
+    def text_of(self, value: Any) -> str:  # noqa: ARG002
+        """Whatever a compensation returns, there is nobody to read it."""
+        return NOTHING
+
+    def _workspace(self) -> Workspace:
+        return self.services.workspaces.open(self.message.run_id, self.granted.fence, self.done_fence)
+
+
+def run_undo(message: UndoMessage, services: Services) -> Report:
+    """Undo the step, if it is its turn. StoreMoved and StoreAmnesia are raised, as by run_step."""
+    with logs.identity(
+        run_id=message.run_id,
+        job_id=undo_task_id(message.run_id, message.step_id),
+        step_id=message.step_id,
+        worker_id=worker_id(),
+        lock_key=services.store.keys.lock(message.ref, message.step_id),
+    ):
+        try:
+            return _deliver(message, services)
+        except StoreUnavailable as away:
+            return Nothing(away.kind)
+
+
+def _deliver(message: UndoMessage, services: Services) -> Report:
+    claim_id, granted_at = uuid4().hex, time.monotonic()
+    claim = _claim(message, services, claim_id)
+    if not isinstance(claim, UndoGranted):
+        return _not_granted(claim, message)
+    attempt = UndoAttempt(
+        message, claim.step, claim_id, granted_at, services, done_text=claim.done_text, done_fence=claim.done_fence
+    )
+    return _report(attempt, *carry_out(attempt, perform, _conclude))
+
+
+# ---- the claim
+
+
+def _claim(message: UndoMessage, services: Services, claim_id: str) -> UndoClaim:
+    claim = _ask(message, services, claim_id)
+    if isinstance(claim, CloseFirst) and _close_dead(message, services, claim):
+        return _ask(message, services, claim_id)
+    return claim
+
+
+def _ask(message: UndoMessage, services: Services, claim_id: str) -> UndoClaim:
+    return services.store.guard.claim_undo(
+        message.ref, message.step_id, generation=message.generation, claim_id=claim_id, worker=worker_id()
+    )
+
+
+def _close_dead(message: UndoMessage, services: Services, dead: CloseFirst) -> bool:
+    """End the claim of a child that is proven dead by what its effect row says. False: the ledger is away."""
+    name = EffectName(message.run_id, message.step_id, dead.fence, dead.token, EffectClass(dead.effect), "undo")
+    try:
+        closing = close_row(services.ledger, name)
+    except LedgerUnavailable:
+        return False
+    verdict = services.store.guard.expire_undo(message.ref, message.step_id, dead.fence, closing.fact)
+    logs.emit(events.ClaimEnded("redelivery", dead.fence, type(verdict).__name__))
+    givenup.after_undo(message, services, verdict)
+    services.publisher.publish(others(getattr(verdict, "publish", ()), message))
+    return True
+
+
+def _not_granted(claim: UndoClaim, message: UndoMessage) -> Report:
+    if isinstance(claim, Completed):
+        logs.emit(events.IdempotencyHit("commit", claim.fence))
+        return Done(Receipt(step_id=message.step_id, status=ReceiptStatus.CACHED, fence=claim.fence))
+    status = claim.status if isinstance(claim, Stop | NotDue) else None
+    logs.emit(events.ClaimRefused(word(claim), status))
+    return Nothing(word(claim))
+
+
+# ---- the attempt
+
+
+def perform(attempt: UndoAttempt) -> str:
+    """Call the action's compensation between the guards of its effect row."""
+    action = attempt.find_action()
+    if action.undo is None:
+        raise NoCompensation(f"no compensation declared for {attempt.action}")
+    params, done = attempt.params(), attempt.done()
+    attempt.effect.begin()
+    value = action.undo(params, done, attempt.context())
+    if isinstance(value, Snooze):
+        raise value
+    return attempt.effect.finish(NOTHING)
+
+
+def _conclude(attempt: UndoAttempt, ending: Ending) -> UndoVerdict | None:
+    """Tell the store how the attempt ended. None: not ours to say, or impossible now; the lease will lapse."""
+    if isinstance(ending, Finished):
+        return _commit(attempt)
+    if isinstance(ending.error, LeaseLost):
+        givenup.late_effect(attempt, ending.error)
+        return None
+    try:
+        return _end(attempt, ending.error)
+    except LedgerUnavailable:
+        return None
+
+
+def _commit(attempt: UndoAttempt) -> UndoVerdict:
+    message, fence, guard = attempt.message, attempt.granted.fence, attempt.services.store.guard
+    return attempt.lease.patiently(lambda: guard.complete_undo(message.ref, message.step_id, fence, attempt.claim_id))
+
+
+def _end(attempt: UndoAttempt, error: BaseException) -> UndoVerdict:
+    """Close the effect row, then report that the attempt failed, or give it back uncounted."""
+    closing = attempt.effect.close(void=failures.had_no_effect(error))
+    guard, message, fence = attempt.services.store.guard, attempt.message, attempt.granted.fence
+    back = failures.hand_back(error, attempt.services.settings)
+    return attempt.lease.patiently(
+        lambda: guard.fail_undo(
+            message.ref,
+            message.step_id,
+            fence,
+            attempt.claim_id,
+            closing.fact,
+            failures.error_text(error, attempt.granted.index),
+            retryable=failures.is_retryable(error),
+            delay_ms=None if back is None else int(back.delay_s * 1000),
+        )
+    )
+
+
+# ---- what is said about it
+
+
+def _report(attempt: UndoAttempt, ending: Ending, verdict: UndoVerdict | None) -> Report:
+    error = ending.error if isinstance(ending, Unfinished) else None
+    _tell(attempt, verdict, error)
+    givenup.after_undo(attempt.message, attempt.services, verdict)
+    if isinstance(verdict, Committed):
+        givenup.more_to_undo(attempt)
+    attempt.services.publisher.publish(getattr(verdict, "publish", ()))
+    said = failures.message_of(error) if error else ""
+    match verdict:
+        case Committed():
+            fence = attempt.granted.fence
+            return Done(Receipt(step_id=attempt.message.step_id, status=ReceiptStatus.EXECUTED, fence=fence))
+        case RetryAt():
+            return Later(said)
+        case UndoGivenUp():
+            return GivenUp(said)
+    return Nothing(word(verdict))
+
+
+def _tell(attempt: UndoAttempt, verdict: UndoVerdict | None, error: BaseException | None) -> None:
+    granted = attempt.granted
+    match verdict:
+        case Committed():
+            logs.bind(state_version=verdict.version)
+            logs.emit(aftermath.UndoCommitted(granted.fence))
+        case Fenced():
+            logs.emit(events.CommitFenced(granted.fence, verdict.current))
+        case RetryAt() if error is not None:
+            kind, where = failures.kind_of(error), events.where(error)
+            logs.emit(aftermath.UndoRetry(kind, granted.attempt, verdict.at_ms, where))
+        case UndoGivenUp() if error is not None:
+            logs.emit(aftermath.UndoGivenUp(failures.kind_of(error), granted.attempt, events.where(error)))
