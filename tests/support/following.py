@@ -46,6 +46,8 @@ def step(
         not_before=NOW + in_ms,
         touched=False,
         dead=False,
+        group=0,
+        refs=(),
     )
 
 

@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 
 def rows(text: str) -> list[tuple[str, ...]]:
     """Key, type and what it holds of each line of the table of keys, without its marks."""
-    table = text[text.index("| key ") :].split("\n\n")[0].splitlines()[2:]
+    table = text[text.index("| key ") :].split("\n\n", maxsplit=1)[0].splitlines()[2:]
     cells = ([cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in table)
     return [(*line[:2], re.sub(r"\s+", " ", line[2])) for line in cells]
 
