@@ -477,7 +477,7 @@ def test_a_once_step_whose_child_died_after_open_is_in_doubt(bench: Workbench) -
     run = one_step(bench, "once", lambda params, ctx: None)
     lost = lose_child(run)
     bench.ledger.effects.open(run.ref.run_id, "s0", "do", lost.fence, lost.token, EffectClass.ONCE)
-    assert isinstance(run.deliver(), Nothing)
+    assert isinstance(run.deliver(), GivenUp)
     assert (run.step().status, run.state.status) == ("in_doubt", "failing")
     assert bench.outbox.sent("settle") == [None]
 
