@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from orchestrator.admission.defaults import plain_defaults
 from orchestrator.admission.params import ParamsReader
-from schemas.policy import LIMIT_FIELDS, SomeLimits
+from schemas.policy import LIMIT_FIELDS, Policy, SomeLimits
 from schemas.states import EffectClass
 
 Exclusive = Callable[[Any], str | None]
@@ -82,3 +82,14 @@ class Catalogue:
 
         names = sorted(name for name in self.actions if allowed is None or name in allowed)
         return plan_schema([self.actions[name] for name in names])
+
+
+def policy_refusal(spec: ActionSpec, policy: Policy) -> str | None:
+    """Why the policy does not allow an action: itself, its effect class, or that nothing undoes it; None if it does."""
+    if policy.actions is not None and spec.name not in policy.actions:
+        return f"the policy does not allow the action {spec.name}"
+    if policy.effects is not None and spec.effect not in policy.effects:
+        return f"{spec.name} has effects of class {spec.effect}, which the policy does not allow"
+    if policy.require_compensation and spec.effect is not EffectClass.PURE and not spec.has_compensation:
+        return f"nothing undoes what {spec.name} does, and the policy requires a compensation"
+    return None

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.admission.catalogue import ActionSpec, Catalogue
+from orchestrator.admission.catalogue import ActionSpec, Catalogue, policy_refusal
 from orchestrator.admission.extract import Found, extract
 from orchestrator.admission.graph import RESULT_KEY, Order, conflict_issues, reference_issues, reference_keys
 from orchestrator.admission.params import issues_at
@@ -24,7 +24,6 @@ from schemas.canonical import NotCanonical, parse_json
 from schemas.issues import Issue
 from schemas.plan import MAX_STEPS, ExecutionPlan, InvalidGraph, ResolvedStep, with_defaults
 from schemas.policy import Policy
-from schemas.states import EffectClass
 
 MAX_DEPTH: Final = 64
 FINISHED: Final = frozenset(
@@ -270,12 +269,6 @@ def code_fault(draft: StepDraft, index: int, fault: Exception) -> PayloadDrift:
 def policy_issues(steps: tuple[StepDraft, ...], policy: Policy) -> Iterator[Issue]:
     """Steps whose action, its effect class, or its lack of a compensation the run's policy does not allow."""
     for index, draft in enumerate(steps):
-        spec = draft.spec
-        if policy.actions is not None and spec.name not in policy.actions:
-            yield Issue(f"steps.{index}.action", Kind.POLICY, f"the policy does not allow the action {spec.name}")
-        elif policy.effects is not None and spec.effect not in policy.effects:
-            message = f"{spec.name} has effects of class {spec.effect}, which the policy does not allow"
-            yield Issue(f"steps.{index}.action", Kind.POLICY, message)
-        elif policy.require_compensation and spec.effect is not EffectClass.PURE and not spec.has_compensation:
-            message = f"nothing undoes what {spec.name} does, and the policy requires a compensation"
+        message = policy_refusal(draft.spec, policy)
+        if message is not None:
             yield Issue(f"steps.{index}.action", Kind.POLICY, message)

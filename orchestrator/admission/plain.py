@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, create_model
 
-from orchestrator.admission.catalogue import ActionSpec, Catalogue
+from orchestrator.admission.catalogue import ActionSpec, Catalogue, policy_refusal
 from orchestrator.admission.extract import Found
 from orchestrator.admission.graph import RESULT_KEY
 from schemas.base import Hash, StepId
@@ -145,13 +145,7 @@ def _fits(value: Mapping[str, Any], policy: Policy, context_hash: str | None) ->
 
 
 def _allowed(specs: tuple[ActionSpec, ...], policy: Policy) -> bool:
-    if policy.actions is None and policy.effects is None:
-        return True
-    return all(
-        (policy.actions is None or spec.name in policy.actions)
-        and (policy.effects is None or spec.effect in policy.effects)
-        for spec in specs
-    )
+    return all(policy_refusal(spec, policy) is None for spec in {spec.name: spec for spec in specs}.values())
 
 
 def _nothing_written_twice(specs: tuple[ActionSpec, ...], params: list[Any]) -> bool:

@@ -194,7 +194,7 @@ order.compensation(take_back)
 post.compensation(take_back)
 
 
-@action("test.sleep_for_ever", effect="idempotent", timeout_s=1, attempts=2)
+@action("test.sleep_for_ever", effect="pure", timeout_s=1, attempts=2)
 def sleep_for_ever(params: Value, ctx: Context) -> Value:
     log_effect(ctx, "began", params.value)
     while True:

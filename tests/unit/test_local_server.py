@@ -23,6 +23,8 @@ from pathlib import Path
 from orchestrator.local import EmbeddedServer
 server = EmbeddedServer(Path(sys.argv[1]), binary=Path(sys.argv[2]))
 server.start()
+# whoever started the tests in the background has interrupts ignored, and that is inherited
+signal.signal(signal.SIGINT, signal.default_int_handler)
 print(server.pid, flush=True)
 signal.pause()
 """
