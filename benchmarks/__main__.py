@@ -1,6 +1,8 @@
 """`./dev bench`: run the contests and print what they came to. It measures and never judges: no figure fails it."""
 
 import json
+import signal
+import sys
 from collections.abc import Callable
 
 import click
@@ -19,12 +21,18 @@ NAMES = (*IN_ARENA, *ALONE)
 @click.option("--json", "json_", is_flag=True, help="Print JSON for programs.")
 def bench(contests: tuple[str, ...], quick: bool, json_: bool) -> None:
     """Measure Mandor against bare Celery, on a server and with processes of its own. No CONTESTS: all of them."""
+    end_in_order()
     forget_foreign()
     results = run(contests or NAMES, QUICK if quick else FULL)
     if json_:
         click.echo(json.dumps(as_json(results, quick), indent=2))
     else:
         click.echo("\n".join(as_text(results)))
+
+
+def end_in_order() -> None:
+    """Being asked to end is an exception, so that server and processes end too."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def run(names: tuple[str, ...], scale: Scale) -> list[Result]:

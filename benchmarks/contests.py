@@ -28,7 +28,7 @@ class Scale:
     judgements: int
 
 
-FULL: Final = Scale(rounds=7, width=2000, length=100, runs=100, few=200, many=2000, judgements=60)
+FULL: Final = Scale(rounds=5, width=2000, length=100, runs=100, few=200, many=2000, judgements=60)
 QUICK: Final = Scale(rounds=3, width=500, length=50, runs=30, few=100, many=1000, judgements=10)
 
 
