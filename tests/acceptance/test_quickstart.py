@@ -41,11 +41,11 @@ def up(tmp_path: Path) -> Iterator[dict[str, str]]:
         processes.stop("up")
 
 
-def sh(command: str, env: dict[str, str]) -> str:
+def sh(command: str, env: dict[str, str], code: int = 0) -> str:
     done = subprocess.run(
         ["sh", "-c", command], cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 
@@ -61,3 +61,9 @@ def test_three_commands_run_it(up: dict[str, str]) -> None:
     shown = sh(result.replace("ID", run_id) + " --json", up)
     receipts = [step["receipt"] for step in json.loads(shown)["results"].values()]
     assert receipts == [f"idem:{run_id}:s0:0", f"idem:{run_id}:s1:0"]
+
+
+def test_what_was_charged_is_refunded_when_the_bank_declines(up: dict[str, str]) -> None:
+    _, submit, _ = commands()
+    said = sh(submit.replace("1200", "100001"), up, code=1)
+    assert re.search(r"^status +compensated$", said, re.MULTILINE)
