@@ -201,11 +201,6 @@ def sleep_for_ever(params: Value, ctx: Context) -> Value:
         time.sleep(3600)
 
 
-@sleep_for_ever.compensation
-def forget(params: Value, done: Value | None, ctx: Context) -> None:
-    """There is nothing to undo."""
-
-
 @action("test.flaky", effect="pure", attempts=3)
 def flaky(params: Flaky, ctx: Context) -> Value:
     log_effect(ctx, "tried", "")
