@@ -23,6 +23,7 @@ def shared_system(server_kind: str, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def system(shared_system: System) -> Iterator[System]:
     """The shared system, without step workers. Whatever a test starts of them is killed at its end."""
+    shared_system.processes.forget_lines()
     with shared_system.installed.in_force():
         yield shared_system
         shared_system.end_steps()

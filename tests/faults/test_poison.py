@@ -64,7 +64,9 @@ def test_garbage_is_kept_as_it_came(system: System, name: str) -> None:
     system.start_steps(concurrency=1)
     before = ids(system)
     lay(system, "mandor.steps", GARBAGE[name])
-    (letter,) = eventually(lambda: [one for one in letters(system) if one.id not in before], what="a letter")
+    (letter,) = eventually(
+        lambda: [one for one in letters(system) if one.id not in before], timeout_s=60, what="a letter"
+    )
     assert "not a message" in letter.reason
     assert letter.content["queue"] == "mandor.steps"
     assert letter.content["bytes"] > 0 or GARBAGE[name] == b""

@@ -28,6 +28,7 @@ class Processes:
         self.cwd = cwd
         self._runner = Runner(self._hear, grace_s=grace_s)
         self._lines: list[tuple[str, str]] = []
+        self._mark = 0
         self._news = threading.Condition()
 
     def __enter__(self) -> Self:
@@ -65,13 +66,18 @@ class Processes:
     def lines(self, name: str | None = None) -> list[str]:
         """What was printed so far, by one process or by all."""
         with self._news:
-            return [line for who, line in self._lines if name in (None, who)]
+            return [line for who, line in self._lines[self._mark :] if name in (None, who)]
+
+    def forget_lines(self) -> None:
+        """What was printed so far is another test's."""
+        with self._news:
+            self._mark = len(self._lines)
 
     def wait_for_line(self, pattern: str, *, name: str | None = None, timeout_s: float = 30.0) -> str:
         """The first line that matches, of those printed already or to come."""
         wanted = re.compile(pattern)
         deadline = time.monotonic() + timeout_s
-        seen = 0
+        seen = self._mark
         with self._news:
             while True:
                 for who, line in self._lines[seen:]:
