@@ -1,6 +1,7 @@
 """Options and fixtures that every part of the suite shares."""
 
 import os
+import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -21,7 +22,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Settings of the caller's shell must not reach a test, nor a server that they name."""
+    """Settings of the caller's shell must not reach a test, nor a server that they name; nor a deaf ear for Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background; children would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in filter(is_foreign, list(os.environ)):
         del os.environ[name]
 
