@@ -49,7 +49,7 @@ STEP_RULES: Final[tuple[Rule, ...]] = (
     _step("running", "claim_step", "", None, "busy"),
     _step("running", "claim_step", "dead, pure", "running", "granted"),
     _step("running", "claim_step", "dead, not pure", None, "close_first"),
-    _step("running", "claim_step", "dead, pure, no attempts left", "failed", "exhausted"),
+    _step("running", "claim_step", "dead, pure, no attempts left", None, "close_first"),
     _step("dispatched", "claim_step", "inputs too large", "failed", "inputs_too_large"),
     _step("completed", "claim_step", "", None, "completed"),
     _step("dispatched", "claim_step", "paused", "ready", "not_due"),

@@ -178,7 +178,9 @@ class AttemptEffect:
 
 
 def close_row(ledger: Ledger, name: EffectName, *, void: bool = False) -> Closing:
-    """Close the row to a fence and say what that proves about its claim."""
+    """Close the row to a fence and say what that proves about its claim. A pure step has no row."""
+    if name.effect is EffectClass.PURE:
+        return Closing(Fact.NONE)
     found = ledger.effects.close(name.run_id, name.step_id, name.kind, name.fence, void=void)
     logs.emit(events.EffectClosed(name.fence, found.state.value))
     return Closing(fact(name.effect, found.state, void), found.result_text or "")

@@ -18,7 +18,6 @@ from orchestrator.store.replies import (
     Committed,
     Completed,
     Dispatch,
-    Exhausted,
     Failed,
     Fenced,
     Granted,
@@ -118,10 +117,6 @@ def _not_granted(message: StepMessage, services: Services, claim: Claim) -> Repo
         case Completed(fence):
             logs.emit(events.IdempotencyHit("commit", fence))
             return Done(Receipt(step_id=message.step_id, status=ReceiptStatus.CACHED, fence=fence))
-        case Exhausted():
-            givenup.exhausted(message, services, claim.attempts)
-            services.publisher.publish(claim.publish)
-            return GivenUp("no attempts left")
         case InputsTooLarge():
             services.publisher.publish(claim.publish)
             return GivenUp("the results it refers to are too large")

@@ -15,13 +15,10 @@ from workers.effects import EffectClosed
 from workers.services import Letter, Services
 
 
-def exhausted(message: StepMessage, services: Services, attempts: int) -> None:
-    """Every attempt ended with the loss of its worker."""
-    _write(message, services, "retry_exhausted", {"attempts": attempts})
-
-
 def before_last_end(message: StepMessage, services: Services, known: Fact) -> None:
-    """The same, before the last of those claims is ended. Raises LedgerUnavailable: then it must not be ended yet."""
+    """Every attempt ended with the loss of its worker; the last of those claims is to be ended after this. Raises
+    LedgerUnavailable: then it must not be ended yet.
+    """
     step = services.store.views.step(message.ref, message.step_id)
     owed = dead_letters.exhaustion(services.store, message.ref, step, known) if step else None
     if owed is not None:

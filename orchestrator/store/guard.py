@@ -14,7 +14,6 @@ from orchestrator.store.replies import (
     Completed,
     Dispatch,
     Ended,
-    Exhausted,
     Failed,
     Fenced,
     Granted,
@@ -41,7 +40,7 @@ from schemas.ids import RunRef
 from schemas.states import Fact
 
 Refused = Busy | Completed | Stop | NotDue | CloseFirst | OtherGeneration | UnknownRun
-Claim = Granted | Exhausted | InputsTooLarge | Refused
+Claim = Granted | InputsTooLarge | Refused
 UndoClaim = UndoGranted | Refused
 Kind = Literal["do", "undo"]
 Verdict = RetryAt | Again | Committed | Failed | Skipped | InDoubt | TooOften | Fenced | UnknownRun
@@ -216,10 +215,8 @@ def _claim(reply: Reply, ref: RunRef, generation: int) -> Claim:
     if make is not None:
         return make(reply)
     publish = (settle_message(ref, generation),)
-    if reply.word == "inputs_too_large":
-        return InputsTooLarge(reply["bytes"], reply["limit"], publish)
-    assert reply.word == "exhausted", reply.word
-    return Exhausted(reply["attempts"], publish)
+    assert reply.word == "inputs_too_large", reply.word
+    return InputsTooLarge(reply["bytes"], reply["limit"], publish)
 
 
 def granted_fields(reply: Reply) -> dict[str, Any]:

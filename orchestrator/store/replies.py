@@ -153,7 +153,7 @@ class CloseFirst:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """No attempts left: the step has failed."""
+    """No attempts to plan left: the run has failed."""
 
     attempts: int
     publish: Publish

@@ -332,6 +332,7 @@ def test_watching_may_have_an_end_of_its_own(system: System, tmp_path: Path) -> 
 
 
 def test_the_list_has_every_run_newest_first_and_how_it_stands(system: System, tmp_path: Path) -> None:
+    oldest = settled(system, echo_plan()).run_id
     done = settled(system, echo_plan(), session_id="shop").run_id
     failed = settled(system, "no plan").run_id
     going = system.send({"plan": Path(slow_plan(tmp_path, 3)).read_text()})
@@ -341,6 +342,7 @@ def test_the_list_has_every_run_newest_first_and_how_it_stands(system: System, t
     assert [run["status"] for run in page["runs"]] == ["running", "dead_lettered", "succeeded"]
     assert (page["runs"][0]["source"], page["runs"][2]["session_id"]) == ("store", "shop")
     older = answer("run", "list", "--before", page["next"])
+    assert older["runs"][0]["run_id"] == oldest
     assert {run["run_id"] for run in older["runs"]}.isdisjoint({going, failed, done})
     assert answer("run", "list", "--before", NO_RUN, code=1)["error"]["path"] == "before"
     shown = text("run", "list", "--limit", "2").splitlines()

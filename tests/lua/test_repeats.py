@@ -35,6 +35,13 @@ def dispatched(scene: Scene) -> None:
     scene.accept().admit(*steps, max_parallel=1)
 
 
+def referring(scene: Scene) -> None:
+    """A step that refers to more than a claim may carry."""
+    scene.accept().admit(new_step("w", 0), new_step("x", 1, "w", refs=("w",)), inputs_bytes=1)
+    scene.claim("w")
+    scene.complete("w")
+
+
 def running(scene: Scene) -> None:
     dispatched(scene)
     scene.claim("x")
@@ -49,13 +56,6 @@ def backing_off(scene: Scene) -> None:
     running(scene)
     scene.store.guard.fail_step(scene.ref, "x", scene.fences["x"], "claim-x", Fact.NONE, "{}", True)
     scene.clock.advance(60_000)
-
-
-def dead_and_out_of_attempts(scene: Scene) -> None:
-    """A pure step whose last attempt lost its worker: the next claim finds no attempt left."""
-    scene.accept().admit(new_step("x", 0, max_attempts=1), new_step("y", 1, "x"))
-    scene.claim("x")
-    scene.store.guard.end_claim(scene.ref, "x", "host:2:2")
 
 
 def completed(scene: Scene) -> None:
@@ -140,7 +140,7 @@ CALLS: dict[str, tuple[Act, Act]] = {
     "fail_plan": (planning, lambda s: s.store.runs.fail_plan(s.ref, s.fences["plan"], "planner", "{}", True)),
     "fail_plan for good": (planning, lambda s: s.store.runs.fail_plan(s.ref, s.fences["plan"], "planner", "{}", False)),
     "claim_step": (dispatched, lambda s: s.claim("x")),
-    "claim_step exhausted": (dead_and_out_of_attempts, lambda s: s.claim("x", "claim-next")),
+    "claim_step inputs too large": (referring, lambda s: s.claim("x")),
     "renew_lease": (running, lambda s: s.store.guard.renew_lease(s.ref, "x", s.fences["x"], "claim-x")),
     "complete_step": (running, lambda s: s.complete("x")),
     "fail_step": (running, lambda s: ended(s, "fail_step", Fact.NONE, "{}", True)),

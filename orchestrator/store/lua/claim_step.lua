@@ -1,14 +1,13 @@
 -- claim_step: the right to run one attempt; never takes over a claim that nobody has ended
 -- keys: run due lock claimed
 -- args: step_id generation claim_id worker
--- moves: step dispatched > ready (paused); running(dead, pure) > running; exhausted or too large inputs: > failed
+-- moves: step dispatched > ready (paused); running(dead, pure, attempts left) > running; too large inputs: > failed
 -- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms effect index token step_text inputs policy policy_hash context_hash plan_id version session_id request_id attempt_group
 -- reply busy:
 -- reply completed: fence
 -- reply stop: status
 -- reply not_due: status
 -- reply close_first: fence effect token
--- reply exhausted: attempts
 -- reply inputs_too_large: bytes limit
 -- reply other_generation: generation
 -- reply unknown:
@@ -36,12 +35,8 @@ local function grant(given)
 end
 
 local function refuse(reply, text)
-  if rec.status == 'running' then
-    end_claim_of(rec)
-  else
-    not_due('dispatches', rec.id)
-    count('active', -1)
-  end
+  not_due('dispatches', rec.id)
+  count('active', -1)
   store_error(rec, text)
   rec.refused_by, rec.refused_with, rec.ended_at = A.claim_id, cjson.encode(reply), NOW
   move(rec, 'failed')
@@ -57,7 +52,10 @@ if rec.status == 'running' and rec.claim == A.claim_id then return grant((inputs
 if run.status ~= 'running' then return { 'stop', run.status } end
 if rec.status == 'running' then
   if not rec.dead then return { 'busy' } end
-  if rec.effect ~= 'pure' then return { 'close_first', rec.holder, rec.effect, rec.token } end
+  -- only what had no effect may be claimed over; its last attempt is ended as any other is, with a letter before it
+  if rec.effect ~= 'pure' or rec.attempt >= rec.max_attempts then
+    return { 'close_first', rec.holder, rec.effect, rec.token }
+  end
 elseif rec.status ~= 'dispatched' then
   return { 'not_due', rec.status }
 end
@@ -68,10 +66,6 @@ if num('paused_at') > 0 and rec.status == 'dispatched' then
   make_ready(rec, true)
   finish('step.held', rec, 'paused')
   return { 'not_due', 'paused' }
-end
-if rec.attempt >= rec.max_attempts then
-  return refuse({ 'exhausted', rec.attempt },
-    '{"kind":"retry_exhausted","message":"every attempt ended with the loss of its worker","path":null}')
 end
 local given, bytes = inputs()
 if bytes > num('inputs_bytes') then
