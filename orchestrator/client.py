@@ -8,7 +8,7 @@ from uuid import uuid4
 from orchestrator import app as celery_app
 from orchestrator import decisions, dispatch, submission, waits
 from orchestrator.decisions import Decided, Desk, os_user
-from orchestrator.errors import BrokerUnavailable, NoAnswer
+from orchestrator.errors import BrokerUnavailable, NoAnswer, StoreUnavailable
 from orchestrator.lookup import Lookup
 from orchestrator.settings import Settings
 from orchestrator.settings import settings as process_settings
@@ -18,6 +18,7 @@ from schemas.run import RunView, SubmitAnswer
 from schemas.states import RUN_TERMINAL
 
 ANSWER_S: Final = 10.0
+NOT_HEARD: Final = "is a worker consuming the control queue? `mandor run show` tells when it is there"
 FIRST_LOOK_S: Final = 0.05
 LONGEST_LOOK_S: Final = 1.0
 
@@ -35,18 +36,19 @@ class Client:
     def submit(self, *, timeout_s: float = ANSWER_S, **fields: Any) -> SubmitAnswer:
         """Submit and wait for the answer. fields: those of schemas.run.Submission, as JSON values.
 
-        SubmissionRefused and SubmissionConflict are raised before anything has started. NoAnswer: nothing came in time;
-        the submission lies in the queue, and its run id is in the message. BrokerUnavailable: nothing was sent.
+        SubmissionRefused and SubmissionConflict are raised before anything has started. NoAnswer: nothing came in time,
+        or the result store went away; the submission lies in the queue, and its run id is in the message.
+        BrokerUnavailable, StoreUnavailable: nothing was sent.
         """
         task_id = str(uuid4())
         run_id = self._read(fields, task_id)
         result = self._send(fields, task_id)
-        answer = dispatch.await_answer(result, timeout_s)
+        try:
+            answer = dispatch.await_answer(result, timeout_s)
+        except StoreUnavailable as gone:
+            raise NoAnswer(f"{gone.message}; the run will be {run_id}", hint=NOT_HEARD) from None
         if answer is None:
-            raise NoAnswer(
-                f"no answer within {timeout_s:g} s; the run will be {run_id}",
-                hint="is a worker consuming the control queue? `mandor run show` tells when it is there",
-            )
+            raise NoAnswer(f"no answer within {timeout_s:g} s; the run will be {run_id}", hint=NOT_HEARD)
         return SubmitAnswer.model_validate(answer)
 
     def send(self, **fields: Any) -> str:

@@ -260,8 +260,15 @@ def send_submission(app: Celery, fields: Mapping[str, Any], task_id: str) -> Any
 
 
 def await_answer(result: Any, timeout_s: float) -> Any:
-    """What the submission's task returned or raised; None when nothing came in time."""
+    """What the submission's task returned or raised; None when nothing came in time.
+
+    StoreUnavailable: the result store went away meanwhile. The submission was sent all the same.
+    """
     try:
         return result.get(timeout=timeout_s, disable_sync_subtasks=False)
     except NothingYet:
         return None
+    except RuntimeError as gone:
+        if gone.__cause__ is None:  # the task's own
+            raise
+        raise StoreUnavailable(f"the result store went away: {gone.__cause__}", hint="is it running?") from None

@@ -1,15 +1,22 @@
 """`orchestrator.client.Client` in a program of its own, on an installation of real processes."""
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from schemas.canonical import hash_of
 from tests.support.environment import clean_environment
-from tests.support.installation import Installation
+from tests.support.installation import Installation, installation
+from tests.support.servers import Server
+from tests.support.waiting import eventually
 
 PROGRAM = """
 import json, sys
@@ -92,3 +99,22 @@ def test_a_broker_that_is_away_is_said_in_seconds(ours: Installation, tmp_path: 
     env = environment(ours, broker_url="redis://127.0.0.1:1/0", store_timeout_s=1)
     (answer,) = calls(env, tmp_path, ("submit", ready()))
     assert answer["kind"] == "broker_unavailable"
+
+
+def test_a_result_store_that_ends_while_the_answer_is_awaited_is_named(
+    new_server: Callable[[], Server], tmp_path: Path
+) -> None:
+    """Nobody consumes the submission: it lies in the queue, and the caller is told which run it will be."""
+    server = new_server()
+    with installation(server.url, tmp_path / "home") as made:
+        killer = threading.Thread(target=_kill_when_sent, args=(server, made.queue("control")))
+        killer.start()
+        (said,) = calls(environment(made), tmp_path, ("submit", {**ready(), "timeout_s": 20}))
+        killer.join()
+    assert said["kind"] == "no_answer"
+    assert re.search(r"the result store went away: .*; the run will be [0-9a-f-]{36}$", said["message"])
+
+
+def _kill_when_sent(server: Server, queue: str) -> None:
+    eventually(lambda: server.client.llen(queue))
+    os.kill(server.pid, signal.SIGKILL)
