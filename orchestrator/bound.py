@@ -1,8 +1,11 @@
 """By when a run has ended at the latest, whatever happens, once nothing is broken any more. Pure.
 
-    deadline + stop grace + lease + two sweeps + longest chain of undos x attempts x (limit + grace + longest back-off)
+    deadline + stop grace + lease + two sweeps + asking what became of lost attempts
+    + longest chain of undos x attempts x (limit + grace + longest back-off)
 
-Waiting for a person adds nothing: the deadline goes on meanwhile, and ends what still waits.
+Asking has a limit of its own: an attempt that was told to stop may use another grace for its probe, and a lost one's is
+asked by some worker for as long as a step waits for its action. Waiting for a person adds nothing: the deadline goes on
+meanwhile, and ends what still waits.
 """
 
 from collections.abc import Sequence
@@ -19,7 +22,15 @@ def ended_by(run: RunState, steps: Sequence[StepState], settings: Settings) -> i
     """Milliseconds since the epoch. steps: in the plan's order."""
     lease = max((round(settings.lease_s * 1000), *(step.lease_ms for step in steps)))
     undoing = longest_undo(steps, run.stop_grace_ms) if run.on_failure == OnFailure.COMPENSATE else 0
-    return run.deadline_at + run.stop_grace_ms + lease + round(2000 * settings.sweep_s) + undoing
+    found_out = run.stop_grace_ms + lease + round(2000 * settings.sweep_s) + asking_ms(run, steps, settings)
+    return run.deadline_at + found_out + undoing
+
+
+def asking_ms(run: RunState, steps: Sequence[StepState], settings: Settings) -> int:
+    """How long it may take to know what became of an effect. Nobody is asked where no action has a probe."""
+    if not any(step.probe for step in steps):
+        return 0
+    return run.stop_grace_ms + round(1000 * settings.dispatch_deadline_s)
 
 
 def longest_undo(steps: Sequence[StepState], grace_ms: int) -> int:

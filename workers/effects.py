@@ -123,7 +123,7 @@ class AttemptEffect:
         LedgerUnavailable: nothing is known, and the claim must be left as it is.
         """
         effect = self._name.effect
-        if not self._begun or effect is EffectClass.PURE:
+        if not self._begun:
             return Closing(Fact.NONE)
         try:
             return self._patiently(lambda: close_row(self._ledger, self._name, void=void))  # type: ignore[no-any-return]

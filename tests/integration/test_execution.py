@@ -507,6 +507,19 @@ def test_a_step_that_kills_every_worker_ends_with_a_letter(bench: Workbench, eff
     assert bench.outbox.sent("settle") == [None]
 
 
+@pytest.mark.parametrize("effect", ["pure", "keyed"])
+def test_the_last_lost_claim_ends_only_when_its_letter_is_written(bench: Workbench, effect: str) -> None:
+    def no_letter(_: Any) -> str:
+        raise LedgerUnavailable("the ledger does not take it")
+
+    run = one_step(bench, effect, lambda params, ctx: None, attempts=1)
+    lose_child(run)
+    report = execution.run_step(run.message("s0"), replace(bench.services, write_letter=no_letter))
+    assert (report, run.step().status, run.state.status) == (Nothing("close_first"), "running", "running")
+    run.deliver()
+    assert (run.step().status, [letter.reason for letter in bench.letters]) == ("failed", ["retry_exhausted"])
+
+
 # ---- stopping
 
 

@@ -1,0 +1,200 @@
+"""One step, interrupted at each place of an attempt, for each effect class where that differs, in four ways.
+
+The table says how the step ends, how many attempts were counted, and how often its action acted. What interrupts is
+real: SIGKILL to the child, SIGKILL to the whole worker, SIGSTOP until all is over, SIGTERM to a worker whose children
+do not listen. Interruptions that are not about a place in an attempt are elsewhere; docs/faults.md says where.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.ids import RunRef, session_key
+from tests.support.held import ACTED, CLAIMED, COMMITTED, LANDED, OPENED, POPPED
+from tests.support.servers import running_server
+from tests.support.system import LEASE_S, SWEEP_S, System, running_system, step
+from tests.support.waiting import eventually
+
+CHECK_S, TERM_S = 3.0, 2.0
+# what is promised is half of it: these machines are noisy
+BOUND_S = 2 * (max(LEASE_S, CHECK_S) + 2 * SWEEP_S)
+ACTIONS = "tests.support.business,tests.support.held"
+
+PURE, IDEMPOTENT, KEYED, TRANSACTIONAL = "test.look", "test.note", "test.order", "test.book"
+ONCE, ONCE_WITH_PROBE = "test.send", "test.post"
+ROWED = (IDEMPOTENT, KEYED, ONCE, TRANSACTIONAL)
+
+Case = tuple[str, str]  # place, action
+End = tuple[str, int, int]  # the step's status, its attempts, how often it acted
+
+DONE, AGAIN, IN_DOUBT = ("completed", 1, 1), ("completed", 2, 1), ("in_doubt", 1, 0)
+
+# what a killed child leaves: its parent proves its death
+ENDS: dict[Case, End] = {
+    (POPPED, ONCE): DONE,
+    **{(CLAIMED, action): AGAIN for action in (PURE, *ROWED)},
+    (OPENED, KEYED): AGAIN,
+    (OPENED, ONCE): IN_DOUBT,
+    (OPENED, ONCE_WITH_PROBE): AGAIN,
+    (ACTED, IDEMPOTENT): ("completed", 2, 2),
+    (ACTED, KEYED): ("completed", 2, 2),  # under one idempotency key
+    (ACTED, ONCE): ("in_doubt", 1, 1),
+    (ACTED, ONCE_WITH_PROBE): DONE,
+    (LANDED, PURE): ("completed", 2, 2),
+    **{(LANDED, action): DONE for action in ROWED},
+    (COMMITTED, ONCE): DONE,
+}
+# of a worker that is gone nobody knows that it is dead, so a probe's "absent" is not believed
+UNPROVEN: dict[Case, End] = {**ENDS, (OPENED, ONCE_WITH_PROBE): IN_DOUBT}
+# what woke up acts once more where no guard is left in its way; none of it is reported
+WOKEN: dict[Case, End] = {
+    **UNPROVEN,
+    (CLAIMED, PURE): ("completed", 2, 2),
+    (CLAIMED, IDEMPOTENT): ("completed", 2, 2),
+    (OPENED, KEYED): ("completed", 2, 2),
+    (OPENED, ONCE): ("in_doubt", 1, 1),
+    (OPENED, ONCE_WITH_PROBE): ("in_doubt", 1, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def running(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """Every role but step workers."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    with running_server(folder / "server", server_kind) as server, new_system(server.url, folder) as made:
+        made.start_control()
+        yield made
+
+
+def new_system(url: str, folder: Path) -> AbstractContextManager[System]:
+    return running_system(url, folder, actions=ACTIONS, dispatch_check_s=CHECK_S, term_grace_s=TERM_S)
+
+
+@pytest.fixture
+def system(running: System) -> Iterator[System]:
+    """The same, with nothing of an earlier test's."""
+    running.processes.forget_lines()
+    running.effect_log.with_name("go").unlink(missing_ok=True)
+    with running.installed.in_force():
+        yield running
+        running.end_steps()
+
+
+@pytest.fixture
+def held(system: System) -> dict[Case, str]:
+    """A run for each case, its first step held at its place in the worker `first`. Answers their ids."""
+    runs = {case: submit(system, *case) for case in ENDS}
+    system.start_steps("first", concurrency=len(runs))
+    eventually(lambda: held_lines(system, runs).keys() == set(runs.values()), timeout_s=60, what="all steps held")
+    return runs
+
+
+def submit(system: System, place: str, action: str) -> str:
+    then = step("test.echo", "then", [place], value="x")
+    return system.submit(step(action, place, value=place), then, policy={"on_failure": "stop"})
+
+
+def held_lines(system: System, runs: dict[Case, str]) -> dict[str, dict[str, Any]]:
+    lines = system.effects(what="held")
+    return {line["run_id"]: line for line in lines if line["run_id"] in runs.values()}
+
+
+def kill_children(system: System, runs: dict[Case, str]) -> None:
+    for line in held_lines(system, runs).values():
+        os.kill(line["pid"], signal.SIGKILL)
+
+
+def kill_worker(system: System, _: dict[Case, str]) -> None:
+    system.processes.kill("first")
+
+
+def stop_worker(system: System, _: dict[Case, str]) -> None:
+    system.processes.child("first").signal(signal.SIGTERM)
+
+
+INTERRUPTIONS: dict[str, tuple[Callable[[System, dict[Case, str]], None], dict[Case, End], float]] = {
+    "a killed child": (kill_children, ENDS, BOUND_S),
+    "a killed worker": (kill_worker, UNPROVEN, BOUND_S),
+    "a worker that is asked to stop": (stop_worker, ENDS, BOUND_S + TERM_S),
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTIONS)
+def test_an_attempt_that_is_interrupted(system: System, held: dict[Case, str], name: str) -> None:
+    interrupt, expected, bound_s = INTERRUPTIONS[name]
+    system.start_steps("second", concurrency=4)
+    interrupt(system, held)
+    wait_for_all(system, held, bound_s)
+    assert ends(system, held) == expected
+    assert_told_as_it_was(system, held)
+
+
+def test_an_attempt_that_is_frozen_and_wakes_up_when_all_is_over(system: System, held: dict[Case, str]) -> None:
+    system.processes.freeze("first")
+    system.start_steps("second", concurrency=4)
+    wait_for_all(system, held, BOUND_S)
+    assert ends(system, held) == UNPROVEN
+    before = {case: system.view(run_id) for case, run_id in held.items()}
+    system.effect_log.with_name("go").touch()
+    system.processes.thaw("first")
+    eventually(lambda: ends(system, held) == WOKEN, what="what was frozen has acted")
+    idle_again(system)
+    assert ends(system, held) == WOKEN
+    after = {case: system.view(run_id) for case, run_id in held.items()}
+    assert {case: view.version for case, view in after.items()} == {case: view.version for case, view in before.items()}
+    assert_told_as_it_was(system, held)
+
+
+def idle_again(system: System) -> None:
+    """Return when nothing of what was frozen is under way any more."""
+    worker = system.installed.app.control.inspect(pattern="first@*", matcher="glob")
+    eventually(lambda: not any((worker.active() or {"first": ["no answer"]}).values()), what="an idle worker")
+
+
+def wait_for_all(system: System, runs: dict[Case, str], bound_s: float) -> None:
+    """The ends of all runs, one time limit for all of them."""
+    left = dict(runs)
+
+    def all_over() -> bool:
+        for case in [case for case, run_id in left.items() if status(system, run_id) in ("succeeded", "failed")]:
+            del left[case]
+        return not left
+
+    try:
+        eventually(all_over, timeout_s=bound_s, what="the end of what was interrupted")
+    except AssertionError as late:
+        told = {case: [event.event for event in system.events(run_id)] for case, run_id in left.items()}
+        raise AssertionError(f"{late}\n{told}") from None
+
+
+def status(system: System, run_id: str) -> str:
+    run = system.installed.store.views.run(RunRef(run_id, session_key(None)))
+    return run.status if run else ""
+
+
+def ends(system: System, runs: dict[Case, str]) -> dict[Case, End]:
+    return {case: end(system, case[0], run_id) for case, run_id in runs.items()}
+
+
+def end(system: System, place: str, run_id: str) -> End:
+    first = system.view(run_id).steps[0]
+    return first.status, first.attempt, len(system.effects(what="noted", run_id=run_id, step_id=place))
+
+
+def assert_told_as_it_was(system: System, runs: dict[Case, str]) -> None:
+    """A run goes on exactly if its first step is completed, and that is committed once; a doubt leaves a letter."""
+    for (place, action), run_id in runs.items():
+        view = system.view(run_id)
+        completed = view.steps[0].status == "completed"
+        assert (view.status, view.steps[1].status) == (
+            ("succeeded", "completed") if completed else ("failed", "skipped")
+        ), (place, action)
+        commits = [one.fields["step_id"] for one in system.events(run_id) if one.fields.get("outcome") == "committed"]
+        assert sorted(commits) == ([place, "then"] if completed else []), (place, action)
+        told = [letter.reason for letter in view.dead_letters if letter.reason != "late_effect"]
+        assert told == ([] if completed else ["in_doubt"]), (place, action)
