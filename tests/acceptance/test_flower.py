@@ -69,8 +69,11 @@ def system(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def flower(system: System) -> Flower:
-    port = free_port()
-    system.processes.python("flower", *FLOWER, ready=READY, env={"MANDOR_FLOWER_PORT": str(port)})
+    return started(system, "flower", free_port())
+
+
+def started(system: System, name: str, port: int) -> Flower:
+    system.processes.python(name, *FLOWER, ready=READY, env={"MANDOR_FLOWER_PORT": str(port)})
     return Flower(port, password(system.installed.settings.home).text)
 
 
@@ -138,6 +141,25 @@ def test_a_duplicate_is_no_failure(system: System, flower: Flower) -> None:
         )
     eventually(lambda: flower.tasks()[task_id]["received"] > received)
     assert flower.state(task_id) == "SUCCESS"
+
+
+def test_it_is_killed_and_cut_off_under_load_and_no_run_is_the_worse_for_it(system: System) -> None:
+    """What it did not hear it does not know; the run's own state knows all of it."""
+    port = free_port()
+    started(system, "mortal", port)
+    run_id = system.submit(
+        *(step("test.echo", f"s{i}", [f"s{i - 1}"] if i else [], value=str(i)) for i in range(40)),
+    )
+    eventually(lambda: sum(one.status == "completed" for one in system.view(run_id).steps) > 5)
+    system.processes.kill("mortal")
+    again = started(system, "mortal again", port)
+    system.installed.app.backend.client.client_kill_filter(_type="pubsub", skipme=True)
+    view = system.wait(run_id, timeout_s=60)
+    assert (view.status, {(one.status, one.attempt) for one in view.steps}) == ("succeeded", {("completed", 1)})
+    later = system.submit(step("test.echo", "s", value="x"))
+    assert system.wait(later).status == "succeeded"
+    eventually(lambda: again.state(step_task_id(later, "s")) == "SUCCESS", what="the task of a later run")
+    assert again.state(step_task_id(run_id, "s0")) is None
 
 
 @pytest.mark.full
