@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 _PLAN_ID = {"type": "string", "format": "uuid", "minLength": 36, "maxLength": 36}
 _HASH = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _STEP_ID = {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"}
+# narrower than the door by what JSON would write with a backslash: servers that hold a model to a pattern do so in the
+# raw text, where a bare quote or line break would end the string
+_POINTER = {"type": "string", "pattern": r'^(/([^~/"\\\x00-\x1f]|~[01])*)*$'}
 _REFERENCE = {
     "type": "object",
     "description": "stands for the result of an earlier step that this one needs; path is a JSON pointer into it",
-    "properties": {"$result": _STEP_ID, "path": {"type": "string"}},
+    "properties": {"$result": _STEP_ID, "path": _POINTER},
     "required": ["$result", "path"],
     "additionalProperties": False,
 }

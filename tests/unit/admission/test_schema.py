@@ -1,5 +1,6 @@
 """The JSON schema that is shown to a model."""
 
+import re
 from typing import Annotated
 
 from pydantic import BaseModel
@@ -55,6 +56,9 @@ def test_referable_fields_offer_a_reference_once() -> None:
     plain, reference = outer["properties"]["amount"]["anyOf"]
     assert plain["type"] == "integer"
     assert reference["required"] == ["$result", "path"]
+    pattern = reference["properties"]["path"]["pattern"]
+    assert [bool(re.search(pattern, path)) for path in ("", "/a/0", "/a~1b/~0", "/")] == [True] * 4
+    assert [bool(re.search(pattern, path)) for path in ("a", "$.a", "/a~2", '/"', "/a\nb")] == [False] * 5
     assert schema["$defs"]["Inner"]["additionalProperties"] is False
 
 
