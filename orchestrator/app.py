@@ -89,7 +89,10 @@ def reference_epoch() -> str:
 
 def plain_loads(data: bytes | bytearray | memoryview | str) -> Any:
     """JSON and nothing else. Kombu's own reader turns objects with __type__ and __value__ into other things."""
-    return json.loads(bytes(data) if isinstance(data, memoryview) else data)
+    text = data.encode(errors="surrogatepass") if isinstance(data, str) else bytes(data)
+    value = json.loads(data if isinstance(data, str) else text)
+    envelopes.refuse_too_deep(value, text)
+    return value
 
 
 def speak_plain_json(**_: Any) -> None:

@@ -10,7 +10,7 @@ Only workers read with it (`install`); what it sends is what kombu sends.
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
@@ -22,6 +22,9 @@ ALIASES: Final = ("redis", "rediss")
 # the header that a wrapped entry carries, and what it says
 UNREADABLE: Final = "mandor-unreadable"
 CONTENT_TYPE: Final = "application/octet-stream"
+# A worker hands messages on to its children pickled, and pickle gives up long before the JSON reader does: the worker
+# would end, and end again with each copy of the message. Far more than any message of ours needs.
+DEEPEST: Final = 200
 
 
 def install() -> None:
@@ -41,10 +44,29 @@ def readable(item: Any, queue: str) -> Any:
     """A list's entry as it came, or, if kombu could not parse it, wrapped."""
     raw = item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape")
     try:
-        _loads(raw.decode())
+        refuse_too_deep(_loads(raw.decode()), raw)
     except (ValueError, TypeError, RecursionError) as wrong:
         return json.dumps(wrapped(raw, f"not a message: {type(wrong).__name__}: {wrong}", queue)).encode()
     return item
+
+
+def refuse_too_deep(value: Any, text: bytes) -> None:
+    """ValueError if a value, which was read from this text, cannot be handed on."""
+    if text.count(b"[") + text.count(b"{") > DEEPEST and _is_deeper(value, DEEPEST):
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels + 1):
+        level = [child for one in level for child in _children(one)]
+    return bool(level)
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def whole(message: Any, queue: str) -> Any:
