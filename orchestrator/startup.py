@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from orchestrator import names
 from orchestrator.errors import ConfigError
 from orchestrator.settings import Settings
 
 PACKAGES: Final = ("celeryconfig", "schemas", "orchestrator", "workers")
 REDIS_SCHEMES: Final = frozenset({"redis", "rediss", "unix", "redis+socket"})
 BROKER_SCHEMES: Final = REDIS_SCHEMES | {"amqp", "amqps", "pyamqp"}
-# where a child may be killed at any time: a hung model call or step must be stoppable from outside
+# pools with children, of which each may be killed at any time
 KILLABLE: Final = frozenset({"prefork", "processes"})
 SAFE_POLICY: Final = "noeviction"
 VISIBILITY: Final = "visibility_timeout"
@@ -129,18 +128,18 @@ def check_overrides(given: Settings, environ: Mapping[str, str]) -> None:
 
 def check_worker(given: Settings, launch: Launch) -> None:
     """ConfigError for a worker whose options or environment would break a promise."""
-    check_pool(given, launch)
+    check_pool(launch)
     check_soft_stop(launch.environ)
     check_configuration(given, launch.conf)
 
 
-def check_pool(given: Settings, launch: Launch) -> None:
-    """Plans and steps run in child processes, so that one that hangs can be killed."""
-    tame = {names.queue(given.queue_prefix, name) for name in ("control", "supervise")} | {"celery"}
-    killed = launch.queues - tame
-    if killed and launch.pool not in KILLABLE:
+def check_pool(launch: Launch) -> None:
+    """Work is done in child processes: one that hangs can be killed. Elsewhere Celery knows no soft stop, and SIGTERM
+    would end what is under way with an error of its own and take it off the queue, submissions too.
+    """
+    if launch.pool not in KILLABLE:
         raise ConfigError(
-            f"the {launch.pool} pool cannot kill what hangs, and this worker consumes {', '.join(sorted(killed))}",
+            f"the {launch.pool} pool cannot kill what hangs, nor hand its work back at SIGTERM",
             path="worker_pool",
             hint="start it with `--pool prefork`",
         )

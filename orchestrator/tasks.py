@@ -6,9 +6,9 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from celery import Task, bootsteps
+from celery import Task, bootsteps, signals
 from celery.exceptions import Ignore, Reject
 from celery.worker.consumer import Consumer
 from celery.worker.request import Request
@@ -49,10 +49,23 @@ EVENTS_S = 0.05
 EVENTS_MOST = 200
 
 
+_worker: Final[list[int]] = []  # the pid of the worker's main process, which its children inherit
+
+
+@signals.worker_init.connect(weak=False)
+def _remember_worker(**_: Any) -> None:
+    _worker[:] = [os.getpid()]
+
+
 def stop_worker(error: StoreError) -> None:
-    """The store is not the one we knew: nothing this worker could do would be safe. It ends, and says why."""
+    """The store is not the one we knew: nothing this worker could do would be safe. It ends, and says why.
+
+    Only the worker: where a pool has no children, or the worker has left one behind, this process's parent is whoever
+    started it.
+    """
     emit(events.ServiceRefused(error.kind, error.message, error.hint))
-    os.kill(os.getppid(), signal.SIGTERM)
+    for pid in {os.getpid(), os.getppid()}.intersection(_worker):
+        os.kill(pid, signal.SIGTERM)
 
 
 @contextmanager
@@ -210,7 +223,14 @@ class SubmitRequest(Request):
         return dispatch.HIDDEN
 
 
-class SubmitTask(Task):
+class AnyFields(Task):
+    """Hands on whatever fields a message has, also one called `self`, which Celery itself stumbles over."""
+
+    def __call__(self, /, *args: Any, **fields: Any) -> Any:
+        return self.run(*args, **fields)
+
+
+class SubmitTask(AnyFields):
     """Receives submissions without showing them."""
 
     Request = SubmitRequest
@@ -231,7 +251,7 @@ def submit(self: Any, /, *args: Any, **fields: Any) -> dict[str, Any]:
         return answer.model_dump(mode="json")
 
 
-@app.task(name=names.SETTLE, bind=True, typing=False, ignore_result=True)
+@app.task(name=names.SETTLE, bind=True, base=AnyFields, typing=False, ignore_result=True)
 def settle(self: Any, /, **fields: Any) -> None:
     """See whether a run has ended: sent by its last step, and by its chord."""
     message = read_message(self, SettleMessage, fields)

@@ -69,7 +69,7 @@ def _perform(attempt: One, perform: Callable[[One], str]) -> Ending:
         return Finished(perform(attempt))
     except AlreadyApplied as before:
         return Finished(before.result_text)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (an action may raise anything; it is judged, not lost)
+    except BaseException as error:  # noqa: BLE001  (an action may raise anything; it is judged, not lost)
         return Unfinished(error)
     finally:
         attempt.lease.action_returned()

@@ -117,7 +117,7 @@ def _plan(planning: Planning) -> Report:
             admission = _admission(planning, lease)
         except Refused as refused:
             return _reject(planning, lease, refused)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (a planner may raise anything; it is judged, not lost)
+        except BaseException as error:  # noqa: BLE001  (a planner may raise anything; it is judged, not lost)
             return _fail(planning, lease, error)
         return _admit(planning, lease, admission)
 

@@ -10,7 +10,7 @@ GivenUp   StepFailed, with the chord taken out of the request first: a failed pa
 from collections.abc import Callable
 from typing import Any, Final
 
-from celery import Task, bootsteps, signals
+from celery import bootsteps, signals
 from celery.exceptions import Ignore, Reject, Retry
 
 from orchestrator import dead_letters, dispatch, names, policies, startup
@@ -18,7 +18,7 @@ from orchestrator.app import PerProcess, app, ledger, refuse, store
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved
 from orchestrator.settings import settings
 from orchestrator.store.replies import Publish
-from orchestrator.tasks import read_message, stop_worker
+from orchestrator.tasks import AnyFields, read_message, stop_worker
 from schemas.ids import RunRef
 from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
 from workers import closing, execution, late, planning, stopping
@@ -51,7 +51,7 @@ class PlanFailed(MandorError):
     kind = "plan_failed"
 
 
-class ClaimTask(Task):
+class ClaimTask(AnyFields):
     """A task that holds a claim while it runs. One killed at its time limit comes back, as one whose child died."""
 
     Request = "workers.request:ClaimRequest"

@@ -65,7 +65,7 @@ def test_a_stranger_submits_and_the_run_ends(ours: Installation, running: Proces
     diamond = plan(ODD, write("a"), write("b", needs=["a"]), write("c", needs=["a"]), write("d", needs=["b", "c"]))
     bare = {"kwargs": {"plan": diamond, "context": ODD}}
     named = {"kwargs": {"plan": diamond, "context": ODD, "request_id": "r"}, "queue": "mandor.control"}
-    wrong = {"kwargs": {"plan": diamond, "context": ODD, "nope": 1}}
+    wrong = {"kwargs": {"plan": diamond, "context": ODD, "nope": 1, "self": 2}}
     conflicting = {"kwargs": {"plan": diamond, "context": ODD, "request_id": "r", "goal": "other"}}
     first, second, third = send(ours, bare, named, wrong)
     (fourth,) = send(ours, conflicting)  # once the one that it disagrees with is accepted
@@ -79,6 +79,7 @@ def test_a_stranger_submits_and_the_run_ends(ours: Installation, running: Proces
     kind, text = third["error"]
     assert kind == "SubmissionRefused"
     assert "nope" in text
+    assert "self" in text
     assert fourth["error"][0] == "SubmissionConflict"
     (letter,) = ours.ledger.letters(10, kind=DeadLetterKind.SUBMISSION)
     assert letter.content["submission"]["context"] == ODD

@@ -1,6 +1,7 @@
 """One delivery after another of real steps: what the store, the ledger and the chord are told."""
 
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -281,11 +282,14 @@ def test_a_snooze_does_not_count(bench: Workbench, raised: bool) -> None:
         run.wait_out_backoff(ms=30_000)
 
 
-def test_leaving_the_process_is_a_failure_like_any_other(bench: Workbench) -> None:
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), CancelledError()])
+def test_what_would_end_the_process_is_a_failure_like_any_other(bench: Workbench, error: BaseException) -> None:
     def act(params: Params, ctx: Context) -> None:
-        raise SystemExit(3)
+        raise error
 
-    assert isinstance(one_step(bench, "pure", act).deliver(), Later)
+    run = one_step(bench, "pure", act)
+    assert isinstance(run.deliver(), Later)
+    assert type(error).__name__ in run.error()["message"]
 
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent"])

@@ -106,15 +106,11 @@ def test_a_result_url_of_celerys_own_must_be_ours() -> None:
 
 
 @pytest.mark.parametrize("pool", ["solo", "threads", "thread", "gevent", "eventlet"])
-@pytest.mark.parametrize("queue", ["mandor.steps", "mandor.plan", "gpu"])
-def test_steps_and_plans_need_a_pool_that_kills(pool: str, queue: str) -> None:
-    error = refused(lambda: startup.check_worker(Settings(), launch(pool, (queue, "mandor.control"))))
+@pytest.mark.parametrize("queue", ["mandor.steps", "mandor.plan", "gpu", "mandor.control", "mandor.supervise"])
+def test_a_worker_needs_a_pool_that_kills(pool: str, queue: str) -> None:
+    error = refused(lambda: startup.check_worker(Settings(), launch(pool, (queue,))))
     assert error.path == "worker_pool"
-    assert queue in error.message
-
-
-def test_control_may_run_in_any_pool() -> None:
-    startup.check_worker(Settings(), launch("solo", ("mandor.control", "mandor.supervise", "celery")))
+    assert pool in error.message
 
 
 @pytest.mark.parametrize("environ", [{}, {"REMAP_SIGTERM": "SIGINT"}])
