@@ -36,8 +36,9 @@ def _host() -> str:
 
 def _start(pid: int) -> str | None:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        with Path(f"/proc/{pid}/stat").open("rb", buffering=0) as file:  # a worker asks for each task: no decoding
+            stat = file.read()
     except OSError:
         return None
     # the second field is the command in parentheses and may hold anything, spaces and parentheses included
-    return stat.rpartition(")")[2].split()[_START_FIELD - 2]
+    return stat.rpartition(b")")[2].split()[_START_FIELD - 2].decode()

@@ -10,7 +10,6 @@ The identity is left with its `with` block, whatever raised inside: the next tas
 A thread starts with none either; hand it `snapshot()` and let it enter `identity(**snapshot)`.
 """
 
-import dataclasses
 import logging
 import os
 import socket
@@ -89,7 +88,8 @@ def _checked(fields: Identity) -> Mapping[str, Any]:
 
 def emit(fact: Occurrence) -> None:
     """Tell a fact. In a process that never called `configure` (a caller's own) it goes to the `mandor` logger."""
-    fields = {field.name: getattr(fact, field.name) for field in dataclasses.fields(fact)}
+    names: tuple[str, ...] = fact.__match_args__  # which are a dataclass's fields
+    fields = {name: getattr(fact, name) for name in names}
     _listener(fact.level, fact.event, fields)
 
 
@@ -170,9 +170,9 @@ def _shared(also: frozenset[str]) -> list[Processor]:
         return {name: redacted_item(name, value, also) for name, value in line.items()}
 
     return [
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         redact,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
         _add_identity,
         _add_service,
     ]

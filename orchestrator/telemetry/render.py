@@ -25,14 +25,14 @@ _LEFT_OUT: Final = frozenset(
         "exception",
     }
 )
+_encode: Final = json.JSONEncoder(default=str, separators=(",", ":")).encode
 _COLOURS: Final = {"debug": "2", "warning": "33", "error": "31", "critical": "1;31"}
 
 
 def json_line(line: Mapping[str, Any]) -> str:
     """One JSON object; everything outside printable ASCII is escaped, so no value can forge a line."""
     ordered = {name: line[name] for name in _FIRST if name in line}
-    ordered.update((name, value) for name, value in line.items() if name not in ordered)
-    return json.dumps(ordered, default=str, separators=(",", ":"))
+    return _encode({**ordered, **line})
 
 
 def human(line: Mapping[str, Any], *, colour: bool) -> str:
