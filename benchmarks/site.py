@@ -69,6 +69,7 @@ def site() -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="mandor-bench-") as folder:
         home = Path(folder)
         with EmbeddedServer(home / "server") as server, Runner(_nobody_listens, grace_s=20) as runner:
+            runner.end_with_us(_group_of(server))
             _enter(environment(home, server.url))
             _set_up_ledger()
             crews = {BARE: [_bare()], OURS: _ours()}
@@ -78,6 +79,11 @@ def site() -> Iterator[Site]:
             here = Site(Tally(home / "tally"), runner, names)
             _wait_ready(here, home)
             yield here
+
+
+def _group_of(server: EmbeddedServer) -> int:
+    assert server.pid is not None, "it has just been started"
+    return server.pid
 
 
 def environment(home: Path, redis_url: str) -> dict[str, str]:

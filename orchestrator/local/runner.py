@@ -54,13 +54,17 @@ class Runner:
         """Starts a child. Its name is free for the next as soon as it has ended."""
         if command.name in self.running():
             raise ChildFailed(f"{command.name} runs already", hint="stop it first")
-        if self._guardian is None:
-            self._guardian = _start_guardian(self._grace_s, self._guardian_holds)
+        self._need_guardian()
         child = Child(command, self._on_line, self._forget)
         self._tell_guardian(f"+{child.pid}")
         self._children.pop(command.name, None)
         self._children[command.name] = child
         return child
+
+    def end_with_us(self, group: int) -> None:
+        """A process group that somebody else started: ended after all children, also should this program be killed."""
+        self._need_guardian()
+        self._tell_guardian(f"+{group}")
 
     def stop(self, *names: str) -> None:
         """SIGTERM to all of these at once, SIGKILL to the groups of those that still run when the grace is over."""
@@ -86,6 +90,10 @@ class Runner:
         child.signal_group(signal.SIGKILL)
         if child.wait(GONE_S) is None:
             raise ChildFailed(f"{name} outlives SIGKILL", hint=f"look at process {child.pid}")
+
+    def _need_guardian(self) -> None:
+        if self._guardian is None:
+            self._guardian = _start_guardian(self._grace_s, self._guardian_holds)
 
     def _forget(self, group: int) -> None:
         self._tell_guardian(f"-{group}")

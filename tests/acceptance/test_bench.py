@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from orchestrator.local import EmbeddedServer
 from tests.support.environment import ROOT, clean_environment
+from tests.support.waiting import eventually
 
 ELSEWHERE = {"MANDOR_REDIS_URL": "redis://127.0.0.1:1/0", "CELERY_BROKER_URL": "redis://127.0.0.1:1/0", "APP": "other"}
 
@@ -20,3 +23,16 @@ def test_a_contest_is_held() -> None:
     found = json.loads(done.stdout)["sequence"]
     low, high = found["ratio_to_bare_spread"]
     assert 0 < low <= found["ratio_to_bare"] <= high
+
+
+def test_a_bench_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "--quick", "sequence"]
+    env = {**clean_environment(), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+        try:
+            # by the first process's log the server runs, and is on the guardian's list
+            eventually(lambda: list(tmp_path.glob("*/bare.log")), timeout_s=60, what="the bench's first process")
+        finally:
+            bench.kill()
+    server = EmbeddedServer(next(tmp_path.glob("*/server")))
+    eventually(lambda: not server.running(), timeout_s=60, what="the end of its server")

@@ -137,3 +137,25 @@ signal.pause()
         group = int(starter.stdout.readline())
         starter.kill()
     wait_until(lambda: not reach(group, 0))
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_group_that_somebody_else_started_ends_with_the_runner(killed: bool) -> None:
+    program = """
+import sys
+from orchestrator.local import Runner
+with Runner(lambda name, line: None, grace_s=0.2) as runner:
+    runner.end_with_us(int(sys.argv[1]))
+    print("ready", flush=True)
+    input()
+"""
+    stranger = subprocess.Popen([sys.executable, "-c", PATIENT], start_new_session=True, stdout=subprocess.DEVNULL)
+    argv, pipes = (
+        [sys.executable, "-c", program, str(stranger.pid)],
+        {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE},
+    )
+    with subprocess.Popen(argv, text=True, **pipes) as starter:  # type: ignore[call-overload]
+        assert starter.stdout.readline() == "ready\n"
+        assert stranger.poll() is None
+        starter.kill() if killed else starter.communicate("\n")
+    assert stranger.wait(20) == -signal.SIGTERM
