@@ -21,15 +21,8 @@ from orchestrator.errors import DecisionRefused, EffectRefused, NotFound, StoreE
 from orchestrator.ledger import Decision, DecisionOver, EffectState, Ledger, LedgerRun, NotClosed
 from orchestrator.lookup import Lookup
 from orchestrator.store import Store
-from orchestrator.store.replies import (
-    NotDue,
-    OtherGeneration,
-    Publish,
-    Retried,
-    StillInDoubt,
-    TooLate,
-    Waiting,
-)
+from orchestrator.store.decided import Retried, StillInDoubt, TooLate
+from orchestrator.store.replies import NotDue, OtherGeneration, Publish, Waiting
 from orchestrator.store.views import RunState, StepState
 from orchestrator.telemetry import decided
 from orchestrator.telemetry.logs import emit, identity

@@ -206,6 +206,7 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
     _step("failing", "settle", "none runs", "failed", "settled"),
     _step("failing", "settle", "none runs, cancelled", "cancelled", "settled"),
     _step("failing", "settle", "none runs, undo owed", "compensating", "compensating"),
+    _step("failing", "settle", "none runs, undo owed, not yet", None, "owing"),
     _step("failing", "settle", "one runs", None, "waiting"),
     _step("compensating", "settle", "undo owed", None, "waiting"),
     _step("compensating", "settle", "all undone", "compensated", "settled"),

@@ -10,19 +10,22 @@ from orchestrator import compensation, dispatch
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
 from orchestrator.store import Store
-from orchestrator.store.replies import Compensating, Settled
+from orchestrator.store.replies import Compensating, Owing, Settled
 from orchestrator.store.runs import Settling
 from orchestrator.telemetry import aftermath, events
 from orchestrator.telemetry.logs import bind, emit
 from schemas.ids import RunRef
-from schemas.policy import OnFailure
-from schemas.states import RunStatus, StepStatus
+from schemas.states import RunStatus
 
 
 def settle(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> Settling:
     """See whether this generation of a run has ended, and if so bring its end everywhere."""
-    _remember_undoing(store, ledger, ref)
-    reply = store.runs.settle(ref, generation)
+    reply = store.runs.settle(ref, generation, undo=False)
+    if isinstance(
+        reply, Owing
+    ):  # the ledger knows it first: a run that was once undone never goes on as if it were not
+        ledger.start_undoing(ref.run_id, generation)
+        reply = store.runs.settle(ref, generation)
     if isinstance(reply, Settled):
         _identify(store, ref)
         _finish(app, store, ledger, ref, reply)
@@ -36,15 +39,6 @@ def settle_due(app: App, store: Store, ledger: Ledger, ref: RunRef) -> Settling:
     """The same for whatever generation the run is in."""
     state = store.views.run(ref)
     return settle(app, store, ledger, ref, state.generation if state else 1)
-
-
-def _remember_undoing(store: Store, ledger: Ledger, ref: RunRef) -> None:
-    """Before anything is undone the ledger knows it: a run that was once undone never goes on as if it had not been."""
-    state = store.views.run(ref)
-    if state is None or state.status != RunStatus.FAILING or state.on_failure != OnFailure.COMPENSATE:
-        return
-    if not state.counts.get(StepStatus.RUNNING):
-        ledger.start_undoing(ref.run_id, state.generation)
 
 
 def _identify(store: Store, ref: RunRef) -> None:
@@ -65,7 +59,7 @@ def _finish(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -
     if status is RunStatus.COMPENSATION_FAILED:
         compensation.report_all(app, store, ledger, ref)
     written = ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at)
-    store.runs.confirm_end(ref)
+    store.runs.confirm_end(ref, end.generation)
     dispatch.close_chord(app, ref, end.generation)
     if written:
         emit(events.RunSettled(end.status, end.reason))

@@ -309,6 +309,11 @@ class Compensating:
 
 
 @dataclass(frozen=True, slots=True)
+class Owing:
+    """Nothing of the run runs any more, and what its steps did is to be undone, which has not begun."""
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """Something of the run still moves."""
 
@@ -318,55 +323,6 @@ class Waiting:
 @dataclass(frozen=True, slots=True)
 class Confirmed:
     """The run has left `due`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """The run stops; publish holds `settle` if nothing of it is running."""
-
-    publish: Publish
-
-
-@dataclass(frozen=True, slots=True)
-class TooLate:
-    """The run was over, or all of its steps were completed."""
-
-    status: str
-
-
-@dataclass(frozen=True, slots=True)
-class Paused:
-    """Nothing new starts since then."""
-
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """What had waited is to be sent."""
-
-    publish: Publish
-
-
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """Remembered for when its turn comes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retried:
-    """The run is started over. total: steps of the new generation's chord, 0 where it is planned anew."""
-
-    generation: int
-    total: int
-    publish: Publish
-
-
-@dataclass(frozen=True, slots=True)
-class StillInDoubt:
-    """This `once` step must be resolved first."""
-
-    step_id: str
 
 
 @dataclass(frozen=True, slots=True)

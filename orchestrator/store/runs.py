@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.store.decided import Ending, Noted, Paused, Resumed, Retried, StillInDoubt, TooLate
 from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
 from orchestrator.store.new import NewPlan, NewRun, NewStep
 from orchestrator.store.replies import (
@@ -16,29 +17,23 @@ from orchestrator.store.replies import (
     Dispatch,
     Due,
     Duty,
-    Ending,
     Exhausted,
     Exists,
     Failed,
     Fenced,
     Later,
     NotDue,
-    Noted,
     OtherGeneration,
-    Paused,
+    Owing,
     PlanGranted,
     Publish,
     Rejected,
     Republish,
     Resting,
-    Resumed,
-    Retried,
     RetryAt,
     Settled,
-    StillInDoubt,
     Stop,
     Stored,
-    TooLate,
     UnknownRun,
     Waiting,
 )
@@ -46,7 +41,7 @@ from orchestrator.store.scripts import Reply, Scripts
 from schemas.ids import RunRef
 
 PlanClaim = PlanGranted | Busy | Stored | Stop | NotDue | Exhausted | OtherGeneration | UnknownRun
-Settling = Settled | Compensating | Waiting | OtherGeneration | UnknownRun
+Settling = Settled | Compensating | Owing | Waiting | OtherGeneration | UnknownRun
 Decision = Ending | TooLate | Waiting | OtherGeneration | UnknownRun
 Settlement = Verdict | NotDue | OtherGeneration
 # how long a member that a pass took stays away from the next pass, should the first one die
@@ -149,23 +144,22 @@ class Runs:
 
     # ---- end
 
-    def settle(self, ref: RunRef, generation: int) -> Settling:
-        """Close the run if nothing of it moves any more, or begin to undo it; a closed run answers Settled again."""
-        reply = self._call("settle", ref, generation=generation)
+    def settle(self, ref: RunRef, generation: int, *, undo: bool = True) -> Settling:
+        """Close the run if nothing of it moves any more, or begin to undo it; a closed run answers Settled again.
+
+        undo: whether undoing may begin. If not, a run whose steps are to be undone answers Owing, and does not move.
+        """
+        reply = self._call("settle", ref, generation=generation, undo=int(undo))
         if reply.word == "settled":
             return Settled(**reply.fields)
         if reply.word == "compensating":
             return Compensating(publish_list(reply, ref))
-        if reply.word == "waiting":
-            return Waiting(reply["status"])
-        return OtherGeneration(reply["generation"]) if reply.word == "other_generation" else UnknownRun()
+        return Owing() if reply.word == "owing" else _not_over(reply)
 
-    def confirm_end(self, ref: RunRef) -> Confirmed | Waiting | UnknownRun:
-        """The ledger has the end: the run leaves `due`, its keys get their last lifetime."""
-        reply = self._call("confirm_end", ref)
-        if reply.word == "confirmed":
-            return Confirmed()
-        return Waiting(reply["status"]) if reply.word == "waiting" else UnknownRun()
+    def confirm_end(self, ref: RunRef, generation: int) -> Confirmed | Waiting | OtherGeneration | UnknownRun:
+        """The ledger has the end of this generation: the run leaves `due`, its keys get their last lifetime."""
+        reply = self._call("confirm_end", ref, generation=generation)
+        return Confirmed() if reply.word == "confirmed" else _not_over(reply)
 
     def deadline(self, ref: RunRef) -> Decision:
         """End the run if its time is up."""
@@ -297,6 +291,12 @@ class Runs:
 def _undecided(reply: Reply) -> TooLate | OtherGeneration | UnknownRun:
     if reply.word == "too_late":
         return TooLate(reply["status"])
+    return OtherGeneration(reply["generation"]) if reply.word == "other_generation" else UnknownRun()
+
+
+def _not_over(reply: Reply) -> Waiting | OtherGeneration | UnknownRun:
+    if reply.word == "waiting":
+        return Waiting(reply["status"])
     return OtherGeneration(reply["generation"]) if reply.word == "other_generation" else UnknownRun()
 
 

@@ -73,7 +73,10 @@ def _prelude(keys: Sequence[str], args: Sequence[str]) -> str:
         f"local {name} = {{ {', '.join(f'[{pair!r}] = true' for pair in sorted(pairs))} }}"
         for name, pairs in (("LEGAL_RUN", machine.RUN_MOVES), ("LEGAL_STEP", machine.STEP_MOVES))
     )
-    return f"local K = {{ {bound_keys} }}\nlocal A = {{ {bound_args} }}\nlocal REST = {len(args) + 1}\n{moves}\n"
+    of_run = f"local RUN_KEYS = {{ {', '.join(repr(name) for name in GROUPS['run'])} }}"
+    return (
+        f"local K = {{ {bound_keys} }}\nlocal A = {{ {bound_args} }}\nlocal REST = {len(args) + 1}\n{of_run}\n{moves}\n"
+    )
 
 
 def parse(name: str, source: str, libs: Mapping[str, str]) -> Script:

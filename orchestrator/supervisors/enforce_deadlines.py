@@ -3,7 +3,8 @@
 from orchestrator.dispatch import App
 from orchestrator.settings import Settings
 from orchestrator.store import Store
-from orchestrator.store.replies import Due, Ending, Publish
+from orchestrator.store.decided import Ending
+from orchestrator.store.replies import Due, Publish
 from orchestrator.supervisors.passes import Counts, Duties, walk
 
 NAME = "enforce-deadlines"

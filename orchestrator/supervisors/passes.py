@@ -102,7 +102,7 @@ def _member(duty: Duties, member: Due, wave: list[Publish]) -> Counts:
             publish = duty.handle(member)
         except (StoreUnavailable, StoreMoved, StoreAmnesia):
             raise
-        except MandorError as error:
+        except Exception as error:  # noqa: BLE001  # whatever one member is met with, the others have their turn
             _tell(duty, error)
             return Counts(failed=1)
     if publish is None:
@@ -111,5 +111,6 @@ def _member(duty: Duties, member: Due, wave: list[Publish]) -> Counts:
     return Counts(moved=1)
 
 
-def _tell(duty: Duties, error: MandorError) -> None:
-    emit(events.PassFailed(duty.supervisor, error.kind, events.where(error)))
+def _tell(duty: Duties, error: Exception) -> None:
+    kind = error.kind if isinstance(error, MandorError) else type(error).__name__
+    emit(events.PassFailed(duty.supervisor, kind, events.where(error)))

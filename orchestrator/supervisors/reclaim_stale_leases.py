@@ -13,16 +13,7 @@ from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger, fact
 from orchestrator.settings import Settings
 from orchestrator.store import Store
-from orchestrator.store.replies import (
-    Dispatch,
-    Due,
-    Fenced,
-    NotDue,
-    NotLapsed,
-    Publish,
-    UndoGivenUp,
-    UnknownRun,
-)
+from orchestrator.store.replies import Dispatch, Due, Fenced, NotDue, NotLapsed, Publish, UndoGivenUp, UnknownRun
 from orchestrator.store.views import StepState
 from orchestrator.supervisors.passes import Counts, Duties, walk
 from orchestrator.telemetry import aftermath, events

@@ -16,7 +16,8 @@ from orchestrator.cli.command import run
 from orchestrator.decisions import Desk
 from orchestrator.ledger import LedgerRun
 from orchestrator.store import Store
-from orchestrator.store.replies import Committed, Ending, Fenced, Settled, TooLate
+from orchestrator.store.decided import Ending, TooLate
+from orchestrator.store.replies import Committed, Fenced, Settled
 from schemas.states import Fact
 from tests.support.servers import Server
 from tests.support.stores import Clock, Scene, clocked_store, new_step, ref_of

@@ -20,9 +20,11 @@ from orchestrator.store.replies import (
     InputsTooLarge,
     Later,
     Lost,
+    OtherGeneration,
     Renewed,
     Republish,
     Resting,
+    UndoGranted,
 )
 from orchestrator.store.scripts import Scripts
 from schemas.states import Fact
@@ -177,10 +179,43 @@ def test_a_confirmed_run_leaves_due_and_its_keys_go(redis_server: Server, namesp
     scene.complete("x")
     scene.store.runs.settle(scene.ref, 1)
     assert scene.store.admin.live_runs(0) == (scene.ref,)
-    scene.store.runs.confirm_end(scene.ref)
+    scene.store.runs.confirm_end(scene.ref, 1)
     assert scene.store.admin.live_runs(0) == ()
     state = scene.store.keys.state(scene.ref)
     assert 0 < redis_server.client.pttl(state) <= 86_400_000
+
+
+def test_a_run_that_is_undone_beyond_its_deadline_stays_whole(
+    redis_server: Server, namespace: str, scene: Scene
+) -> None:
+    """As long as it moves, none of its keys goes before the others."""
+    scene.accept().admit(new_step("x", 0, effect="keyed"), new_step("y", 1, "x"))
+    scene.claim("x")
+    scene.complete("x")
+    scene.claim("y")
+    scene.store.guard.fail_step(scene.ref, "y", scene.fences["y"], "claim-y", Fact.NONE, "{}", False)
+    scene.store.runs.settle(scene.ref, 1)
+    scene.clock.advance(3_600_001)
+    assert isinstance(scene.claim_undo("x"), UndoGranted)
+    mine = [name for name in keys_of(redis_server.client, namespace) if ":state:" in name]
+    lives = [redis_server.client.pttl(name) for name in mine]
+    assert len(mine) > 6
+    assert max(lives) - min(lives) < 10_000
+
+
+def test_an_old_generation_s_end_is_not_taken_for_the_new_one_s(scene: Scene) -> None:
+    """Who settled the first generation is slow to say that the ledger has it."""
+    scene.accept(on_failure="stop").admit(new_step("x", 0))
+    scene.claim("x")
+    scene.store.guard.fail_step(scene.ref, "x", scene.fences["x"], "claim-x", Fact.NONE, "{}", False)
+    scene.store.runs.settle(scene.ref, 1)
+    scene.store.runs.retry(scene.ref, 1, "ann", 3_600_000)
+    scene.store.runs.cancel(scene.ref, 2)
+    assert scene.store.runs.settle(scene.ref, 2).status == "cancelled"  # type: ignore[union-attr]
+    assert scene.store.runs.confirm_end(scene.ref, 1) == OtherGeneration(2)
+    assert scene.store.admin.live_runs(0) == (scene.ref,)
+    scene.store.runs.confirm_end(scene.ref, 2)
+    assert scene.store.admin.live_runs(0) == ()
 
 
 # ---- room, inputs, size

@@ -2,7 +2,8 @@
 
 import pytest
 
-from orchestrator.store.replies import Granted, NotDue, OtherGeneration, Retried, StillInDoubt
+from orchestrator.store.decided import Retried, StillInDoubt
+from orchestrator.store.replies import Granted, NotDue, OtherGeneration
 from schemas.states import Fact
 from tests.support.servers import Server
 from tests.support.stores import Scene, clocked_store, new_step, ref_of

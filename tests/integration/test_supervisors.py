@@ -165,13 +165,16 @@ def test_a_planner_that_died_is_asked_again(world: World) -> None:
     world.server.client.delete("mandor.plan")
 
 
-def test_the_ledger_away_leaves_the_claim_and_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [LedgerUnavailable("gone"), ValueError("a row that nobody thought of")])
+def test_what_one_member_is_met_with_leaves_its_claim_and_the_others_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     world.started(world.step("a", 0, effect="keyed"), world.step("b", 1, effect="pure"))
     world.claim("a")
     world.claim("b")
     world.lapse_unseen()
     with monkeypatch.context() as broken:
-        broken.setattr(world.ledger.effects, "close", raising(LedgerUnavailable("gone")))
+        broken.setattr(world.ledger.effects, "close", raising(error))
         counts = world.reclaim()
     assert (counts.taken, counts.moved, counts.failed) == (2, 1, 1)
     assert (world.status("a"), world.status("b")) == ("running", "dispatched")

@@ -224,7 +224,8 @@ WORDS = {
     "ended": "Ended", "other": "Other", "republish": "Republish", "later": "Later", "ending": "Ending",
     "stored": "Stored", "admitted": "Admitted", "rejected": "Rejected", "settled": "Settled", "waiting": "Waiting",
     "confirmed": "Confirmed", "too_late": "TooLate", "plan_again": "Again", "compensating": "Compensating",
-    "given_up": "UndoGivenUp", "noted": "Noted", "paused": "Paused", "resumed": "Resumed", "retried": "Retried",
+    "given_up": "UndoGivenUp", "owing": "Owing",
+    "noted": "Noted", "paused": "Paused", "resumed": "Resumed", "retried": "Retried",
 }  # fmt: skip
 
 
@@ -451,11 +452,11 @@ RUN_EVENTS: dict[str, Callable[[Scene, Rule], Any]] = {
     "reject_plan": lambda s, r: s.store.runs.reject_plan(s.ref, plan_fence(s, r), planner(r), "drift"),
     "fail_plan": lambda s, r: s.store.runs.fail_plan(s.ref, plan_fence(s, r), planner(r), "{}", True),
     "expire_plan": lambda s, r: s.store.runs.expire_plan(s.ref),
-    "settle": lambda s, r: s.store.runs.settle(s.ref, 1),
+    "settle": lambda s, r: s.store.runs.settle(s.ref, 1, undo=not r.guard.endswith("not yet")),
     "pause": lambda s, r: s.store.runs.pause(s.ref, 1, "ann"),
     "resume": lambda s, r: s.store.runs.resume(s.ref, 1, "ann"),
     "retry": lambda s, r: s.store.runs.retry(s.ref, 1, "ann", 3_600_000),
-    "confirm_end": lambda s, r: s.store.runs.confirm_end(s.ref),
+    "confirm_end": lambda s, r: s.store.runs.confirm_end(s.ref, 1),
     "cancel": lambda s, r: s.store.runs.cancel(s.ref, 1),
     "deadline": lambda s, r: s.store.runs.deadline(s.ref),
     "retry_due": lambda s, r: s.store.runs.retry_due(s.ref, None),

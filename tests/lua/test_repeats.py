@@ -156,7 +156,7 @@ CALLS: dict[str, tuple[Act, Act]] = {
     "fail_undo for good": (undo_claimed, lambda s: fail_undo(s, retryable=False)),
     "expire_undo": (undo_claimed, lambda s: s.store.guard.expire_undo(s.ref, "x", s.fences["x"], Fact.NONE)),
     "settle": (completed, lambda s: s.store.runs.settle(s.ref, 1)),
-    "confirm_end": (settled, lambda s: s.store.runs.confirm_end(s.ref)),
+    "confirm_end": (settled, lambda s: s.store.runs.confirm_end(s.ref, 1)),
     "cancel": (running, lambda s: s.store.runs.cancel(s.ref, 1)),
     "cancel early": (accepted, lambda s: s.store.runs.cancel(s.ref, 1)),
     "deadline": (overdue, lambda s: s.store.runs.deadline(s.ref)),

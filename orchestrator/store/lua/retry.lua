@@ -76,6 +76,6 @@ put('retried_by_call', A.call_id)
 keep_sent('retry', sent)
 publish_event('run.retried', { 'by', A.by, 'generation', run.generation })
 save_steps()
-for _, name in ipairs({ 'plan', 'steps', 'needs', 'dependants', 'ready', 'results', 'errors', 'events', 'sent' }) do keep(K[name]) end
+keep_all()
 save_run()
 return retried(sent)

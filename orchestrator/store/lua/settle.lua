@@ -1,9 +1,11 @@
 -- settle: close a run in which nothing moves any more, or begin to undo it
 -- keys: run due
--- args: generation call_id check_ms
+-- args: generation undo call_id check_ms
+-- undo: 0: undoing does not begin, the caller is told that it is owed
 -- moves: run running > succeeded; failing > failed | cancelled | compensating; compensating > compensated | compensation_failed
 -- reply settled: status reason version generation ended_at
 -- reply compensating: version at_ms publish settle generation
+-- reply owing:
 -- reply waiting: status
 -- reply other_generation: generation
 -- reply unknown:
@@ -30,6 +32,7 @@ if not settled() then
   return { 'waiting', run.status }
 end
 if run.status == 'failing' and run.on_failure == 'compensate' and any_owed() then
+  if A.undo == '0' then return { 'owing' } end
   begin_undoing()
   keep_sent('settle', fill_slots())
   put('undoing_by', A.call_id)

@@ -27,6 +27,10 @@ local function keep(key)
   redis.call('PEXPIRE', key, math.max(num('deadline_at') - NOW, 0) + num('ttl_ms'))
 end
 
+local function keep_all()
+  for _, name in ipairs(RUN_KEYS) do keep(K[name]) end
+end
+
 local function member(step_id) return step_id and (RUN_MEMBER .. '|' .. step_id) or RUN_MEMBER end
 local function due(duty, at, step_id) redis.call('ZADD', K['due_' .. duty], at, member(step_id)) end
 local function not_due(duty, step_id) redis.call('ZREM', K['due_' .. duty], member(step_id)) end
@@ -54,7 +58,8 @@ local function save_run()
     flat[#flat + 1] = run[field]
   end
   if #flat > 0 then redis.call('HSET', K.state, unpack(flat)) end
-  keep(K.state)
+  -- beyond its deadline a run that is still being undone keeps itself alive, whole, by moving
+  if NOW > num('deadline_at') and not TERMINAL[run.status] then keep_all() else keep(K.state) end
 end
 
 -- A closed run stays due until the ledger has its end (confirm_end).
