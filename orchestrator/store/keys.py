@@ -24,6 +24,7 @@ its lease; what was agreed a minute from when it was last said. The other keys o
 `<session>` is 16 hex characters of the session's SHA-256, or `-`.
 """
 
+from collections.abc import Sequence
 from zlib import crc32
 
 from orchestrator.store.replies import DUTIES
@@ -63,16 +64,20 @@ class Keys:
     def agreed(self, name: str) -> str:
         return f"{self.prefix(0)}agreed:{name}"
 
-    def named(self, name: str, shard: int, ref: RunRef | None, step_id: str | None) -> str:
-        """The key that a script's contract calls `name`."""
+    def of_call(self, names: Sequence[str], shard: int, ref: RunRef | None, step_id: str | None) -> list[str]:
+        """The keys that a script's contract calls by these names, in their order. What they share is built once."""
+        prefix, state = self.prefix(shard), self.state(ref) if ref else None
+        return [self._named(name, prefix, state, ref, step_id) for name in names]
+
+    def _named(self, name: str, prefix: str, state: str | None, ref: RunRef | None, step_id: str | None) -> str:
         if name.startswith("due_"):
-            return self.due(shard, name.removeprefix("due_"))
+            return f"{prefix}due:{name.removeprefix('due_')}"
         if name in SHARD_PARTS:
-            return self.prefix(shard) + name
+            return prefix + name
         assert ref is not None, f"{name} is a run's key"
         if name == "lock":
             return self.lock(ref, step_id or "-")
-        return self.state(ref) if name == "state" else self.part(ref, name)
+        return str(state) if name == "state" else f"{state}:{name}"
 
 
 # the groups a contract's `keys:` line may name

@@ -25,6 +25,10 @@ T = TypeVar("T")
 
 LIBS = ("base", "run", "steps", "undo")
 COMMON_ARGS = ("epoch", "server", "now_ms", "session", "run_id")
+DRAWN: Mapping[str, Callable[[], str]] = {
+    "call_id": lambda: uuid4().hex,
+    "jitter": lambda: f"{random.random():.6f}",
+}
 MEND = "look at the server, then run `mandor ledger verify`"
 # pauses between the tries of one call, in seconds; a repeat is safe: scripts answer a repeated claim what they answered
 PAUSES = (0.05, 0.2, 0.5)
@@ -119,8 +123,8 @@ class Scripts:
     def call(self, name: str, shard: int, ref: RunRef | None = None, *, rest: Sequence[Any] = (), **args: Any) -> Reply:
         """Run one script. StoreUnavailable after the last try; StoreMoved, StoreAmnesia as the store says."""
         script = load()[name]
-        keys = [self.keys.named(key, shard, ref, args.get("step_id")) for key in script.keys]
-        values = self._values(ref, args)
+        keys = self.keys.of_call(script.keys, shard, ref, args.get("step_id"))
+        values = self._values(script, ref, args)
         reply = self._try(script, keys, values, rest)
         word, *fields = reply
         if word == "amnesia":
@@ -144,18 +148,17 @@ class Scripts:
         """The name that the server gave itself when it started."""
         return self._again(lambda link: link.server)
 
-    def _values(self, ref: RunRef | None, args: Mapping[str, Any]) -> dict[str, Any]:
-        """What every call brings along, unless the caller (a test) says otherwise. The jitter is drawn once a call."""
+    def _values(self, script: Script, ref: RunRef | None, args: Mapping[str, Any]) -> dict[str, Any]:
+        """What a call brings along, unless the caller (a test) says otherwise. What is random is drawn once a call."""
         common = {
             "epoch": self.epoch,
             "now_ms": "",
             "session": ref.session if ref else "",
             "run_id": ref.run_id if ref else "",
-            "call_id": uuid4().hex,
-            "jitter": f"{random.random():.6f}",
         }
+        drawn = {name: draw() for name, draw in DRAWN.items() if name in script.args}
         given = {key: "" if value is None else value for key, value in args.items()}
-        return {**common, **self._settings, **given}
+        return {**common, **drawn, **self._settings, **given}
 
     def _try(self, script: Script, keys: Sequence[str], values: Mapping[str, Any], rest: Sequence[Any]) -> list[Any]:
         def once(link: Link) -> list[Any]:
