@@ -69,7 +69,7 @@ class Attempt:
         step_id, effect = self.message.step_id, EffectClass(granted.effect)
         return EffectName(self.message.run_id, step_id, granted.fence, granted.token, effect, self.kind)
 
-    @property
+    @cached_property
     def identity(self) -> StepIdentity:
         message, granted = self.message, self.granted
         return StepIdentity(
@@ -105,7 +105,7 @@ class Attempt:
             effect=self._land_within,
             check=self.lease.check,
             ledger=lambda: self.services.ledger,
-            log=logs.logger(self.action),
+            log=lambda: logs.logger(self.action),
         )
 
     def text_of(self, value: Any) -> str:

@@ -60,7 +60,7 @@ class Services:
     effect: Callable[[Any, Any], None]
     check: Callable[[], None]
     ledger: Callable[[], Ledger]
-    log: FilteringBoundLogger
+    log: Callable[[], FilteringBoundLogger]
 
 
 class Context:
@@ -114,7 +114,7 @@ class Context:
     @property
     def log(self) -> FilteringBoundLogger:
         """A logger whose lines carry the step's identity."""
-        return self._services.log
+        return self._services.log()
 
     @cached_property
     def workspace(self) -> Workspace:

@@ -74,7 +74,7 @@ def context(
         effect=effect,
         check=check,
         ledger=lambda: _given(ledger, "ledger"),
-        log=logs.logger("test"),
+        log=lambda: logs.logger("test"),
     )
     made = RecordingContext(identity, policy or Policy(), services)
     made.effects, made.stop = [], stop

@@ -43,7 +43,7 @@ def context(ledger: Ledger, step_id: str, fence: int = 1) -> Context:
         effect=lambda connection, result: row.land_within(connection, result.model_dump_json()),
         check=lambda: None,
         ledger=lambda: ledger,
-        log=structlog.get_logger(),
+        log=structlog.get_logger,
     )
     return Context(StepIdentity("r", None, step_id, 1, fence, f"idem:r:{step_id}:0"), Policy(), services)
 
