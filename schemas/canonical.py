@@ -235,7 +235,7 @@ def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Refused:
 
 
 def _read_integer(digits: str) -> int | _Refused:
-    return int(digits) if len(digits) <= MAX_DIGITS else _out_of_range(True)
+    return int(digits) if len(digits.removeprefix("-")) <= MAX_DIGITS else _out_of_range(True)
 
 
 def _read_float(digits: str) -> float | _Refused:

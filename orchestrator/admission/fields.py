@@ -20,8 +20,10 @@ from schemas.ids import PLAN_ID
 
 NAME_ERROR: Final = "name"
 _HIDDEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# letters and marks that are drawn as nothing
-_HIDDEN_LETTERS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+# letters, marks and unassigned characters that are drawn as nothing: what Unicode calls default ignorable, and a blank
+_DRAWN_AS_NOTHING: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
 _REORDERING: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -30,9 +32,8 @@ class Referable:
 
 
 def _readable_path(path: str) -> str:
-    for char in path:
-        if char in _HIDDEN_LETTERS or unicodedata.category(char) in _HIDDEN_CATEGORIES:
-            raise PydanticCustomError(NAME_ERROR, "a path may not hold control, bidirectional or invisible characters")
+    if _DRAWN_AS_NOTHING.search(path) or any(unicodedata.category(char) in _HIDDEN_CATEGORIES for char in path):
+        raise PydanticCustomError(NAME_ERROR, "a path may not hold control, bidirectional or invisible characters")
     return path
 
 

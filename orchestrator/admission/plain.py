@@ -77,17 +77,27 @@ def plainly(
 
 def is_plain(text: str) -> bool:
     """Whether every reader of JSON takes the text for the same value, and our writer needs no thought to spell it."""
-    if not (text.isascii() and "\\u" not in text) and _ODD.search(text):
-        return False
-    return f'"{RESULT_KEY}"' not in text and _every_key_once(text)
+    return not (_spelt_oddly(text) and _ODD.search(text)) and _has_plain_keys(text)
 
 
-def _every_key_once(text: str) -> bool:
-    """Also: no number that is not an integer. Done by the parser, which hands over each object as a list of pairs."""
+def _spelt_oddly(text: str) -> bool:
+    return not text.isascii() or "\\u" in text
+
+
+def _has_plain_keys(text: str) -> bool:
+    """Every key once, and none that makes a reference, however it is escaped; also: no number but integers.
+
+    Done by the parser, which hands over each object as a list of pairs.
+    """
     objects: list[list[tuple[str, Any]]] = []
     others: list[str] = []
     json.loads(text, object_pairs_hook=objects.append, parse_float=others.append, parse_constant=others.append)
-    return not others and sum(map(len, objects)) == sum(map(len, map(dict, objects)))
+    keyed = list(map(dict, objects))
+    return not others and sum(map(len, objects)) == sum(map(len, keyed)) and not _any_reference(keyed)
+
+
+def _any_reference(objects: list[dict[str, Any]]) -> bool:
+    return any(RESULT_KEY in one for one in objects)
 
 
 def _deeper(inside: list[Any], levels: int) -> bool:

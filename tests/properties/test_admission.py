@@ -9,17 +9,19 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from orchestrator import admission
-from orchestrator.admission import MAX_ISSUES, PayloadDrift, readmit
+from orchestrator.admission import MAX_ISSUES, Catalogue, PayloadDrift, Referable, readmit
 from schemas.canonical import canonical_text
 from schemas.policy import Policy
 from tests.support.plans import ENTITY, HASH, PLAN_ID, admit, built_in, command, file, plan_text, record
 from tests.unit.admission.test_corpus import cases, raw_of
+from workers import Context
 from workers.actions.commands import RunCommand
 from workers.actions.files import CreateFile
 from workers.actions.records import MutateRecord
+from workers.registry import Registry
 
 ACTING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
@@ -138,24 +140,25 @@ def test_what_the_door_lets_in_plain_strict_pydantic_does_too(data: st.DataObjec
     PlainPlan.model_validate_json(admitted.plan_text)
 
 
-def verdict(raw: Any) -> Any:
+def verdict(raw: Any, known: Catalogue | None = None) -> Any:
     """All that the door says of a text."""
     try:
-        admitted = admit(raw)
+        admitted = admit(raw, known)
     except PayloadDrift as drift:
         return drift.errors()
     return (admitted.plan_text, admitted.plan_hash, admitted.extracted, admitted.steps, admitted.plan)
 
 
-def verdict_of_the_long_way(raw: Any) -> Any:
+def verdict_of_the_long_way(raw: Any, known: Catalogue | None = None) -> Any:
     with mock.patch.object(admission, "plainly", return_value=None):
-        return verdict(raw)
+        return verdict(raw, known)
 
 
 numbers_as_written = st.sampled_from(["-0", "0", "1E2", "1.0", "-1", "9" * 20, "1e400", "NaN", "Infinity", "1e-7"])
 strings_as_written = st.sampled_from(
     ['"\\ud83d\\ude00"', '"\\ud800"', '"\\u0000"', '"\U0001f600"', '"\u00e9"', '"\\/"', '"\\u007f"']
 )
+longest = st.sampled_from(["", "-"]).flatmap(lambda sign: st.integers(4299, 4301).map(lambda size: sign + "9" * size))
 nests = st.integers(55, 66).map(lambda depth: "[" * depth + "]" * depth)
 
 
@@ -167,13 +170,49 @@ def test_the_short_way_says_what_the_long_way_says(plan: Any, data: st.DataObjec
 
 
 @slow
-@given(numbers_as_written | strings_as_written | nests, numbers_as_written | strings_as_written)
+@given(numbers_as_written | longest | strings_as_written | nests, numbers_as_written | strings_as_written)
 def test_both_ways_read_the_same_spellings(first: str, second: str) -> None:
     step = f'{{"action":"mutate_record","params":{{"entity_id":"{ENTITY}","changes":{{"a":{first},"b":{second}}}}}}}'
     raw = f'{{"plan_id":"{PLAN_ID.upper()}","context_hash":"{HASH}","steps":[{step}]}}'
     assert verdict(raw) == verdict_of_the_long_way(raw)
     keyed = raw.replace('"a"', second) if second.startswith('"') else raw
     assert verdict(keyed) == verdict_of_the_long_way(keyed)
+
+
+class Anything(BaseModel):
+    value: Annotated[JsonValue, Referable] = None
+    free: JsonValue = None
+
+
+def taking_anything() -> Catalogue:
+    """An action whose model takes a reference for any other object."""
+    registry = Registry()
+
+    @registry.action("take", effect="pure")
+    def take(params: Anything, ctx: Context) -> None:
+        """Take."""
+
+    return registry.catalogue()
+
+
+def escaped(text: str, which: list[bool]) -> str:
+    """JSON's other spelling of the same string."""
+    return "".join(f"\\u{ord(char):04x}" if odd else char for char, odd in zip(text, which, strict=True))
+
+
+@slow
+@given(
+    st.lists(st.booleans(), min_size=7, max_size=7),
+    st.sampled_from(["value", "free"]),
+    st.sampled_from(["s0", "s1", "s2", "nobody"]),
+    st.sampled_from(["", ',"path":""', ',"path":"/a"', ',"path":1']),
+)
+def test_both_ways_know_a_reference_in_any_spelling(which: list[bool], key: str, target: str, rest: str) -> None:
+    reference = f'{{"{escaped("$result", which)}":"{target}"{rest}}}'
+    steps = f'{{"action":"take","params":{{}}}},{{"action":"take","params":{{"{key}":{reference}}}}}'
+    raw = f'{{"plan_id":"{PLAN_ID}","context_hash":"{HASH}","steps":[{steps}]}}'
+    known = taking_anything()
+    assert verdict(raw, known) == verdict_of_the_long_way(raw, known)
 
 
 @slow

@@ -36,9 +36,11 @@ def move(source: str = "a", how: str = "mv") -> str:
     return plan_text({"action": "move", "params": {"source": source, "how": how}})
 
 
-@pytest.mark.parametrize(
-    "sign", ["\0", "\n", "\x7f", "\x85", "\u200b", "\u200d", "\u202e", "\u2066", "\ufeff", "\u2028", "\u3164"]
-)
+UNREADABLE = "\0\n\x7f\x85\u200b\u200d\u202e\u2066\ufeff\u2028\u3164"
+DRAWN_AS_NOTHING = "\u034f\u180b\u180f\u2065\ufe00\ufe0f\ufff0\ufff8\U000e0000\U000e0100\U000e01ef\U000e0fff"
+
+
+@pytest.mark.parametrize("sign", UNREADABLE + DRAWN_AS_NOTHING)
 def test_unreadable_signs_in_a_path(sign: str) -> None:
     assert faults(move(source=f"a{sign}b"), moving()) == [("steps.0.params.source", "name")]
 
