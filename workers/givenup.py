@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from orchestrator import compensation, dead_letters
+from orchestrator import compensation, dead_letters, late_effects
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreUnavailable
 from orchestrator.store.replies import Dispatch, TooOften, UndoGivenUp
 from orchestrator.telemetry import logs
@@ -54,7 +54,7 @@ def late_effect(attempt: Attempt, error: BaseException) -> None:
     granted = attempt.granted
     if granted.effect != EffectClass.IDEMPOTENT:
         content = {"action": attempt.action, "fence": granted.fence, "effect": granted.effect, "kind": attempt.kind}
-        _write(attempt.message, attempt.services, "late_effect", content, cause=f"late:{granted.fence}")
+        _write(attempt.message, attempt.services, late_effects.REASON, content, cause=f"late:{attempt.kind}")
     if attempt.kind == "do":
         _undo_late(attempt)
 

@@ -4,23 +4,26 @@ A process that was frozen past its last guard, and woken when all was over, has 
 is refused. The row remembers that, a letter tells a person, and this task calls the compensation once more, in doubt
 and with a row and a key of its own. The run, which may be closed, is left as it is.
 
-One try: if it fails, or its process is lost, there is a letter already, and a person to read it.
+One try, whatever the class: if it fails there is a letter, and a person to read it. A lost message is sent again by a
+supervisor, which also misses a lost process; see orchestrator.late_effects.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from orchestrator import late_effects
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
+from orchestrator.store.views import StepState
 from orchestrator.telemetry import aftermath, events, logs
 from schemas.dead_letter import DeadLetterKind
-from schemas.ids import undo_key, undo_task_id
+from schemas.ids import undo_task_id
 from schemas.messages import LateMessage
-from schemas.states import StepStatus
+from schemas.states import EffectClass, StepStatus
 from workers import failures
 from workers.closing import as_it_was
 from workers.context import StepIdentity
-from workers.effects import EffectName
+from workers.effects import EffectName, close_row
 from workers.identity import worker_id
 from workers.outcomes import AlreadyApplied, LeaseLost
 from workers.reports import GivenUp, Nothing, Report
@@ -32,17 +35,17 @@ NOT_OURS: Final = (AlreadyApplied, LeaseLost, failures.EffectOpen)  # another de
 
 @dataclass(frozen=True)
 class LateAttempt(UndoAttempt):
-    """The one attempt to undo what came late."""
+    """The one attempt to undo what came late. was: the step as it ended."""
+
+    was: StepState = field(kw_only=True)
 
     @property
     def effect_name(self) -> EffectName:
-        return replace(super().effect_name, kind="late")
+        return replace(super().effect_name, kind="late", effect=EffectClass.ONCE)
 
     @property
     def identity(self) -> StepIdentity:
-        message = self.message
-        key = f"{undo_key(message.run_id, message.step_id, self.granted.attempt_group)}:late"
-        return replace(super().identity, idempotency_key=key)
+        return replace(super().identity, idempotency_key=late_effects.late_key(self.message.run_id, self.was))
 
 
 def undo_late(message: LateMessage, services: Services) -> Report:
@@ -60,7 +63,7 @@ def _deliver(message: LateMessage, services: Services) -> Report:
     if step is None or step.status != StepStatus.COMPENSATED:
         return Nothing("not_due")
     granted = replace(as_it_was(message, services, step), fence=message.fence)
-    attempt = LateAttempt(message, granted, "", time.monotonic(), services)
+    attempt = LateAttempt(message, granted, "", time.monotonic(), services, was=step)
     try:
         perform(attempt)
     except NOT_OURS as other:
@@ -74,11 +77,10 @@ def _deliver(message: LateMessage, services: Services) -> Report:
 
 
 def _failed(attempt: LateAttempt, error: Exception) -> Report:
-    message, said = attempt.message, failures.message_of(error)
-    logs.emit(aftermath.UndoGivenUp(failures.kind_of(error), 1, events.where(error)))
-    content = {"action": attempt.action, "fence": attempt.granted.fence, "effect": attempt.granted.effect}
-    reason = f"a late effect of {message.step_id} ({attempt.action}) could not be undone: {said}"
-    key = f"late:{message.run_id}:{message.step_id}:{attempt.granted.fence}"
-    letter = Letter(DeadLetterKind.UNDO, message.ref, message.step_id, reason, {**content, "error": said}, key)
-    attempt.services.write_letter(letter)
-    return GivenUp(said)
+    services, ref, fence = attempt.services, attempt.message.ref, attempt.granted.fence
+    said = {"kind": failures.kind_of(error), "message": failures.message_of(error)}
+    logs.emit(aftermath.UndoGivenUp(said["kind"], 1, events.where(error)))
+    told = late_effects.given_up(services.store, ref, attempt.was, fence, said)
+    services.write_letter(Letter(DeadLetterKind.UNDO, ref, attempt.was.id, told.reason, told.content, told.dedup_key))
+    close_row(services.ledger, attempt.effect_name)
+    return GivenUp(said["message"])

@@ -9,6 +9,9 @@ and what they left behind has already been judged. Each call is one short transa
     land   any  -> landed, with the result; refused after the close, and then remembered as late
     close  raises closed_to and says what it found; with `void` an open row of this very fence goes back to none
     found  after the close: somebody looked outside. open -> landed, or -> none where only this fence had opened it
+
+A late landing makes the row of kind "late" in the same transaction. Undoing it is owed until that row has landed, or is
+closed because there is nothing to undo, or nobody can.
 """
 
 from collections.abc import Callable
@@ -16,11 +19,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, select, text, update
 
 from orchestrator.errors import EffectRefused
 from orchestrator.ledger.engine import insert_absent, refuse_foreign
-from orchestrator.ledger.tables import EffectState, effects
+from orchestrator.ledger.tables import OWED_LATE, EffectState, effects
 from schemas.states import EffectClass, Fact
 
 Kind = Literal["do", "undo", "late"]
@@ -77,6 +80,18 @@ class NotClosed:
 
     since: int
     closed_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """An effect that came late and is not undone yet. fence: up to which its claims were closed; begun: its undoing
+    began at some time; updated_at: when that was, or when it was last looked at."""
+
+    run_id: str
+    step_id: str
+    fence: int
+    begun: bool
+    updated_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +187,7 @@ class EffectRows:
             answer = self._land(own, effect, fence, token, result_text)
             if isinstance(answer, Closed):
                 self._write(own, effect, late=True)
+                self._owe(own, effect)
         return answer
 
     def close(self, run_id: str, step_id: str, kind: Kind, fence: int, void: bool = False) -> RowClosed:
@@ -222,6 +238,23 @@ class EffectRows:
             query = select(effects.c.late).where(Effect(run_id, step_id, "do").matches())
             return bool(connection.execute(query).scalar())
 
+    def owed_late(self, untouched_since: int, limit: int) -> list[Late]:
+        """Up to `limit` late effects that are to be undone, those first that nobody has touched for longest."""
+        done = effects.alias("done")
+        same = and_(done.c.run_id == effects.c.run_id, done.c.step_id == effects.c.step_id, done.c.kind == "do")
+        fence = select(done.c.closed_to).where(same).scalar_subquery()
+        # the index's own words, without parameters: only so a database sees that it fits
+        query = select(effects.c.run_id, effects.c.step_id, fence, effects.c.state, effects.c.updated_at)
+        owed = query.where(text(OWED_LATE), effects.c.updated_at <= untouched_since).order_by(effects.c.updated_at)
+        with self._read() as connection:
+            rows = connection.execute(owed.limit(limit)).all()
+        return [Late(run_id, step_id, to, state == EffectState.OPEN, at) for run_id, step_id, to, state, at in rows]
+
+    def postpone_late(self, run_id: str, step_id: str) -> None:
+        """Somebody has looked at it; nobody else needs to for a while."""
+        with self._begin() as connection:
+            self._write(connection, Effect(run_id, step_id, "late"))
+
     def found(self, run_id: str, step_id: str, kind: Kind, fence: int, result_text: str | None) -> RowClosed:
         """Write down what became of an open effect whose claim was ended: its result (JSON), or None: it did not
         happen and can no more. Answers the row as it stands then.
@@ -240,6 +273,12 @@ class EffectRows:
                 self._write(connection, effect, state=EffectState.NONE, since=0)
                 return RowClosed(EffectState.NONE, None)
         return RowClosed(EffectState(row.state), row.result_text)
+
+    def _owe(self, connection: Connection, effect: Effect) -> None:
+        """Remember that a late effect is to be undone; also if another one of the step was before."""
+        late = Effect(effect.run_id, effect.step_id, "late")
+        if effect.kind == "do" and locked_row(connection, late, None).state != EffectState.OPEN:
+            self._write(connection, late, state=EffectState.NONE, since=0, closed_to=0)
 
     def _land(
         self, connection: Connection, effect: Effect, fence: int, token: str, result_text: str

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
@@ -94,6 +95,9 @@ planner_answers = Table(
     CheckConstraint("number >= 0", name="number_counted"),
 )
 
+# Rows of what came late and is not undone yet; the few among many that are looked for again and again.
+OWED_LATE = "kind = 'late' AND state <> 'landed' AND closed_to = 0"
+
 # No foreign key: a transactional action may keep its rows in the database of its own effect, where no runs are.
 effects = Table(
     "effects",
@@ -113,6 +117,7 @@ effects = Table(
     one_of("state", EffectState),
     CheckConstraint("state <> 'landed' OR result_text IS NOT NULL", name="landed_has_result"),
     CheckConstraint("state <> 'open' OR since > 0", name="open_has_fence"),
+    Index("effects_owed_late", "updated_at", sqlite_where=text(OWED_LATE), postgresql_where=text(OWED_LATE)),
 )
 
 epochs = Table(

@@ -1,9 +1,10 @@
 """Effect rows against their reference model, then the sentences a reader would look for."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import count, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,10 +23,11 @@ from orchestrator.ledger import (
     Opened,
     RowClosed,
     fact,
+    open_ledger,
 )
 from orchestrator.ledger.tables import effects
 from schemas.states import EffectClass, Fact
-from tests.support.ledgers import fresh_ledger
+from tests.support.ledgers import fresh_ledger, url_of
 from tests.unit.ledger.effect_model import OPS, ModelRow, Op, apply, reachable
 
 FENCES = range(1, 4)
@@ -68,7 +70,8 @@ def write(connection: Connection, step_id: str, row: ModelRow) -> None:
 
 
 def read(connection: Connection, step_id: str) -> ModelRow:
-    row = connection.execute(select(effects).where(effects.c.step_id == step_id)).one()
+    mine = (effects.c.step_id == step_id, effects.c.kind == "do")
+    row = connection.execute(select(effects).where(*mine)).one()
     assert row.result_text == (str(row.landed_by) if row.state == "landed" else None)
     return ModelRow(row.state, row.since, row.closed_to, row.landed_by, row.late)
 
@@ -133,8 +136,85 @@ def test_a_landing_repeated_after_its_close_is_not_late(ledger: Ledger) -> None:
     ledger.effects.land("r", "s", "do", 1, TOKEN, "1")
     ledger.effects.close("r", "s", "do", 1)
     assert ledger.effects.land("r", "s", "do", 1, TOKEN, "1") == AlreadyLanded("1")
+    assert owed(ledger) == []
     with ledger.begin() as connection:
         assert not read(connection, "s").late
+
+
+def come_late(ledger: Ledger, fence: int = 1, kind: Any = "do") -> None:
+    """A landing after its close."""
+    ledger.effects.close("r", "s", kind, fence)
+    assert isinstance(ledger.effects.land("r", "s", kind, fence, TOKEN, "1"), Closed)
+
+
+def owed(ledger: Ledger, ago_ms: int = 0) -> list[tuple[str, int, bool]]:
+    """Step, fence, begun of late effects that nobody has touched for so long."""
+    found = ledger.effects.owed_late(ledger.now_ms() - ago_ms, 10)
+    return [(late.step_id, late.fence, late.begun) for late in found]
+
+
+def test_what_came_late_is_owed_until_it_is_undone(ledger: Ledger) -> None:
+    come_late(ledger)
+    assert (owed(ledger), owed(ledger, 60_000)) == ([("s", 1, False)], [])
+    ledger.effects.open("r", "s", "late", 2, TOKEN, EffectClass.ONCE)
+    assert owed(ledger) == [("s", 1, True)]
+    ledger.effects.land("r", "s", "late", 2, TOKEN, "null")
+    assert owed(ledger) == []
+
+
+def test_what_came_late_is_owed_until_it_is_given_up(ledger: Ledger) -> None:
+    come_late(ledger)
+    ledger.effects.close("r", "s", "late", 1)
+    assert owed(ledger) == []
+
+
+@pytest.mark.parametrize("end", ["landed", "closed"])
+def test_another_late_effect_is_owed_again(ledger: Ledger, end: str) -> None:
+    come_late(ledger, 1)
+    if end == "landed":
+        ledger.effects.land("r", "s", "late", 2, TOKEN, "null")
+    else:
+        ledger.effects.close("r", "s", "late", 2)
+    come_late(ledger, 2)
+    assert owed(ledger) == [("s", 2, False)]
+    assert ledger.effects.open("r", "s", "late", 2, TOKEN, EffectClass.ONCE) == Opened()
+
+
+def test_an_undo_that_came_late_owes_nothing(ledger: Ledger) -> None:
+    come_late(ledger, kind="undo")
+    assert owed(ledger) == []
+
+
+def test_what_was_looked_at_is_left_for_a_while(tmp_path: Path) -> None:
+    now = [1000]
+    fresh_ledger(tmp_path)
+    ledger = open_ledger(url_of(tmp_path / "ledger.db"), clock=lambda: now[0])
+    come_late(ledger)
+    now[0] = 2000
+    assert owed(ledger, 1000) == [("s", 1, False)]
+    ledger.effects.postpone_late("r", "s")
+    assert owed(ledger, 1000) == []
+    now[0] = 3000
+    assert owed(ledger, 1000) == [("s", 1, False)]
+
+
+def test_looking_for_late_effects_reads_no_others(ledger: Ledger) -> None:
+    """Each supervisor's pass asks: the cost must be that of what is owed, not of all that ever happened."""
+    asked: list[str] = []
+
+    @contextmanager
+    def spied() -> Iterator[Any]:
+        with ledger.begin() as connection:
+            yield SimpleNamespace(execute=lambda query: plan_of(connection, query))
+
+    def plan_of(connection: Connection, query: Any) -> Any:
+        text = query.compile(connection, compile_kwargs={"literal_binds": True})
+        asked.extend(str(row) for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}"))
+        return connection.execute(query)
+
+    EffectRows(ledger.begin, spied, lambda: 7).owed_late(1, 10)
+    assert any("effects_owed_late" in line for line in asked), asked
+    assert not [line for line in asked if "SCAN" in line and "effects_owed_late" not in line]
 
 
 def test_a_close_of_nothing_keeps_the_fence_out(ledger: Ledger) -> None:

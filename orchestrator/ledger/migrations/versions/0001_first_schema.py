@@ -110,6 +110,8 @@ def create_effects() -> None:
         sa.CheckConstraint("state IN ('none', 'open', 'landed')", name="state_known"),
         sa.PrimaryKeyConstraint("run_id", "step_id", "kind"),
     )
+    owed = sa.text("kind = 'late' AND state <> 'landed' AND closed_to = 0")
+    op.create_index("effects_owed_late", "effects", ["updated_at"], sqlite_where=owed, postgresql_where=owed)
 
 
 def create_epochs() -> None:

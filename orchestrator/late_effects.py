@@ -1,0 +1,166 @@
+"""What came late and is not undone yet: its message was lost, or whoever had the effect died before sending one.
+
+The ledger keeps what is owed, in the transaction that refused the landing. A supervisor looks at it again and again:
+has the step been undone, so that a worker is to undo this too? One that began and has not come back by the end of its
+time is given up, with a letter; so is what the state store has forgotten. Nothing is owed of a run that ended undone.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from orchestrator import dead_letters, dispatch
+from orchestrator.compensation import MOST_LETTERS, GivenUp
+from orchestrator.dispatch import App
+from orchestrator.ledger import Late, Ledger
+from orchestrator.settings import Settings
+from orchestrator.store import Store
+from orchestrator.store.replies import Dispatch
+from orchestrator.store.views import RunState, StepState
+from orchestrator.supervisors.passes import AT_ONCE, Counts
+from schemas.dead_letter import DeadLetterKind
+from schemas.ids import RunRef, undo_key
+from schemas.states import RUN_TERMINAL, EffectClass, StepStatus
+
+REASON = "late_effect"
+LOST = {"kind": "worker_lost", "message": "the worker that undid it was lost"}
+FORGOTTEN = {"kind": "forgotten", "message": "the state store has forgotten the run"}
+
+
+class Next(StrEnum):
+    """What is to be done about a late effect."""
+
+    WAIT = "wait"
+    SEND = "send"
+    GIVE_UP = "give up"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A late effect, its step and its run."""
+
+    late: Late
+    ref: RunRef
+    run: RunState
+    step: StepState
+
+
+def look(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:
+    """One pass over late effects that nobody has touched for as long as a message may take to be claimed."""
+    untouched_since = ledger.now_ms() - round(settings.dispatch_check_s * 1000)
+    total = Counts()
+    for late in ledger.effects.owed_late(untouched_since, AT_ONCE):
+        sent = attend(app, store, ledger, late)
+        total += Counts(taken=1, moved=int(sent > 0), sent=sent)
+    return total
+
+
+def attend(app: App, store: Store, ledger: Ledger, late: Late) -> int:
+    """See to one of them; answers how many messages were sent."""
+    seen = find(store, ledger, late)
+    if seen is None:
+        give_up(app, ledger, late, forgotten(late))
+        return 0
+    tell(app, ledger, seen)
+    todo = next_for(seen, ledger.now_ms())
+    if todo is Next.NOTHING:
+        close(ledger, late)
+    elif todo is Next.GIVE_UP:
+        give_up(app, ledger, late, given_up(store, seen.ref, seen.step, late.fence, LOST))
+    elif not late.begun:  # a row that is open says since when it has been
+        ledger.effects.postpone_late(late.run_id, late.step_id)
+    return dispatch.publish(app, (message(seen),)) if todo is Next.SEND else 0
+
+
+def next_for(seen: Seen, now_ms: int) -> Next:
+    """Undoing goes on by itself while the run moves; whoever undoes the step then sees that there is more."""
+    if seen.step.status != StepStatus.COMPENSATED:
+        return Next.NOTHING if seen.run.status in RUN_TERMINAL else Next.WAIT
+    if not seen.late.begun:
+        return Next.SEND
+    over = seen.late.updated_at + seen.step.limit_ms + seen.run.stop_grace_ms
+    return Next.GIVE_UP if now_ms > over else Next.WAIT
+
+
+def find(store: Store, ledger: Ledger, late: Late) -> Seen | None:
+    """The step and its run, as long as the state store knows them."""
+    row = ledger.run(late.run_id)
+    if row is None:
+        return None
+    ref = RunRef(row.run_id, row.session)
+    run, step = store.views.run(ref), store.views.step(ref, late.step_id)
+    return None if run is None or step is None else Seen(late, ref, run, step)
+
+
+def message(seen: Seen) -> Dispatch:
+    """The message that has it undone. The fence is beyond that of every attempt whose effect may have come."""
+    step = seen.step
+    fence = max(seen.late.fence, step.fence)
+    return Dispatch("late", seen.ref, seen.run.generation, step.id, step.index, step.queue, step.limit_ms, fence)
+
+
+def tell(app: App, ledger: Ledger, seen: Seen) -> None:
+    """The letter that whoever had the effect may not have lived to write. Idempotent effects need none."""
+    step = seen.step
+    if step.effect == EffectClass.IDEMPOTENT or is_told(ledger, seen):
+        return
+    content = {"action": step.action, "effect": step.effect, "fence": seen.late.fence, "kind": "do"}
+    generation = seen.run.generation
+    dead_letters.about_step(app, ledger, seen.ref, step.id, generation, REASON, content, cause="late:do")
+
+
+def is_told(ledger: Ledger, seen: Seen) -> bool:
+    """Whether there is such a letter."""
+    letters = ledger.letters(MOST_LETTERS, kind=DeadLetterKind.STEP, run_id=seen.ref.run_id)
+    return any((letter.step_id, letter.reason) == (seen.step.id, REASON) for letter in letters)
+
+
+def give_up(app: App, ledger: Ledger, late: Late, letter: GivenUp) -> None:
+    """Write the letter, and look no more."""
+    row = ledger.run(late.run_id)
+    ref = RunRef(row.run_id, row.session) if row else None
+    kind = DeadLetterKind.UNDO
+    dead_letters.write(app, ledger, kind, letter.reason, letter.dedup_key, letter.content, ref, late.step_id)
+    close(ledger, late)
+
+
+def close(ledger: Ledger, late: Late) -> None:
+    """Nobody has to look at it any more."""
+    ledger.effects.close(late.run_id, late.step_id, "late", max(late.fence, 1))
+
+
+def given_up(store: Store, ref: RunRef, step: StepState, fence: int, error: Mapping[str, str]) -> GivenUp:
+    """What a letter says of a late effect that could not be undone. One for a step, whoever writes it."""
+    text = store.views.step_text(ref, step.id)
+    content: dict[str, Any] = {
+        "action": step.action,
+        "effect": step.effect,
+        "fence": fence,
+        "in_doubt": True,
+        "error": dict(error),
+        "idempotency_key": late_key(ref.run_id, step),
+        "step": json.loads(text) if text else None,
+    }
+    reason = f"a late effect of {step.id} ({step.action}) could not be undone: {error['message']}"
+    return GivenUp(reason, dedup_key(ref.run_id, step.id), content)
+
+
+def forgotten(late: Late) -> GivenUp:
+    """The same where nothing but the row is left."""
+    reason = f"a late effect of {late.step_id} could not be undone: {FORGOTTEN['message']}"
+    return GivenUp(
+        reason, dedup_key(late.run_id, late.step_id), {"fence": late.fence, "in_doubt": True, "error": FORGOTTEN}
+    )
+
+
+def late_key(run_id: str, step: StepState) -> str:
+    """The idempotency key under which it is undone: not that of the undo before, which is used up."""
+    return f"{undo_key(run_id, step.id, step.group)}:late"
+
+
+def dedup_key(run_id: str, step_id: str) -> str:
+    """What makes two letters about the late effect of a step the same one."""
+    return f"late:{run_id}:{step_id}"

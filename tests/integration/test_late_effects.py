@@ -1,0 +1,159 @@
+"""What came late, and nobody was told to undo: a supervisor finds it in the ledger."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from orchestrator import dispatch, progress
+from orchestrator.ledger import Closed, Ledger, Opened, open_ledger
+from orchestrator.settings import Settings, settings
+from orchestrator.supervisors import trigger_compensation
+from orchestrator.supervisors.passes import Counts
+from orchestrator.telemetry.logs import identity
+from schemas.states import EffectClass, Fact
+from tests.support.installation import celery_app
+from tests.support.ledgers import fresh_ledger, run_named, url_of
+from tests.support.servers import Server
+from tests.support.stores import Clock, Scene, clocked_store, new_step, ref_of
+
+CHECK_MS, LIMIT_MS, GRACE_MS = 10_000, 60_000, 10_000
+
+
+@dataclass
+class Late:
+    """A run whose only step is closed as in doubt; ledger and store go by one clock."""
+
+    scene: Scene
+    app: Celery
+    ledger: Ledger
+    settings: Settings
+    queue: str
+    fence: int
+    token: str
+
+    def undo(self) -> None:
+        """Undo the step, and close the run."""
+        with identity():
+            progress.settle(self.app, self.scene.store, self.ledger, self.scene.ref, 1)
+            self.scene.undo("a")
+            progress.settle(self.app, self.scene.store, self.ledger, self.scene.ref, 1)
+        self.messages()
+
+    def come(self) -> None:
+        answer = self.ledger.effects.land(self.scene.ref.run_id, "a", "do", self.fence, self.token, "1")
+        assert isinstance(answer, Closed)
+
+    def begin(self) -> None:
+        """A worker begins to undo what came late."""
+        rows, run_id = self.ledger.effects, self.scene.ref.run_id
+        assert rows.open(run_id, "a", "late", self.fence, self.token, EffectClass.ONCE) == Opened()
+
+    def after(self, ms: int) -> Counts:
+        """The counts of a pass so much later."""
+        self.scene.clock.advance(ms)
+        with identity():
+            return trigger_compensation.run_once(self.app, self.scene.store, self.ledger, self.settings)
+
+    def messages(self) -> int:
+        """How many messages lay in the steps' queue; they are taken away."""
+        count = dispatch.queue_depth(self.app, self.queue)
+        self.app.backend.client.delete(self.queue)
+        return count
+
+    def letters(self) -> list[tuple[str, str]]:
+        return [(letter.kind, letter.reason) for letter in self.ledger.letters(10)]
+
+
+@pytest.fixture
+def made(redis_server: Server, namespace: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Late]:
+    """Of class keyed, unless the test's parameter says otherwise."""
+    effect = getattr(request, "param", "keyed")
+    store, clock = clocked_store(redis_server.url, namespace)
+    fresh_ledger(tmp_path)
+    ledger = open_ledger(url_of(tmp_path / "ledger.db"), clock=lambda: clock.now)
+    ledger.accept(run_named("r"))
+    with celery_app(redis_server.url, queue_prefix=f"{namespace}.", home=tmp_path) as app:
+        yield doubtful(Scene(store, clock, ref_of("r")), app, ledger, f"{namespace}.steps", effect)
+        store.close()
+
+
+def doubtful(scene: Scene, app: Celery, ledger: Ledger, queue: str, effect: str) -> Late:
+    scene.accept().admit(new_step("a", 0, effect=effect, max_attempts=1, queue=queue))
+    granted = scene.claim("a")
+    ledger.effects.close(scene.ref.run_id, "a", "do", granted.fence)
+    advance_past_lease(scene.clock)
+    scene.store.guard.expire_lease(scene.ref, "a", granted.fence, Fact.MAYBE)
+    return Late(scene, app, ledger, settings(), queue, granted.fence, granted.token)
+
+
+def advance_past_lease(clock: Clock) -> None:
+    clock.advance(60_000)
+
+
+def test_a_lost_message_is_sent_again_until_somebody_begins(made: Late) -> None:
+    made.undo()
+    made.come()
+    assert (made.after(CHECK_MS - 1), made.messages()) == (Counts(), 0)
+    for _ in range(3):
+        assert (made.after(CHECK_MS).sent, made.messages()) == (1, 1)
+    made.begin()
+    assert (made.after(CHECK_MS).sent, made.messages()) == (0, 0)
+    made.ledger.effects.land(made.scene.ref.run_id, "a", "late", made.fence, made.token, "null")
+    assert made.after(10 * LIMIT_MS) == Counts()
+
+
+@pytest.mark.parametrize("made", ["keyed", "once", "idempotent"], indirect=True)
+def test_who_dies_before_telling_of_it_leaves_a_letter_all_the_same(made: Late, request: pytest.FixtureRequest) -> None:
+    made.undo()
+    made.come()
+    for _ in range(2):
+        made.after(CHECK_MS)
+    harmless = "idempotent" in request.node.name
+    assert made.letters() == ([] if harmless else [("step", "late_effect")])
+    made.messages()
+
+
+def test_a_worker_that_is_lost_while_it_undoes_is_missed(made: Late) -> None:
+    made.undo()
+    made.come()
+    made.begin()
+    made.after(CHECK_MS)
+    made.after(LIMIT_MS + GRACE_MS - CHECK_MS)
+    assert made.letters() == [("step", "late_effect")]
+    made.after(1)
+    reason = "a late effect of a (demo) could not be undone: the worker that undid it was lost"
+    assert made.letters() == [("undo", reason), ("step", "late_effect")]
+    assert made.messages() == 0
+    assert made.after(10 * LIMIT_MS) == Counts()
+
+
+def test_while_the_run_moves_its_own_undo_sees_to_it(made: Late) -> None:
+    made.come()
+    assert (made.after(CHECK_MS).sent, made.after(CHECK_MS).taken) == (0, 1)
+    made.undo()
+    assert made.after(CHECK_MS).sent == 1
+    made.messages()
+
+
+def test_what_was_never_undone_stays(made: Late) -> None:
+    """Undoing the step was given up: there is a letter about it, and nothing is undone behind that person's back."""
+    with identity():
+        progress.settle(made.app, made.scene.store, made.ledger, made.scene.ref, 1)
+        made.scene.undo("a", well=False)
+        progress.settle(made.app, made.scene.store, made.ledger, made.scene.ref, 1)
+    made.messages()
+    made.come()
+    assert (made.after(CHECK_MS).sent, made.after(CHECK_MS)) == (0, Counts())
+
+
+def test_what_the_store_has_forgotten_is_a_persons_business(made: Late) -> None:
+    made.undo()
+    made.come()
+    made.app.backend.client.delete(made.scene.store.keys.state(made.scene.ref))
+    made.after(CHECK_MS)
+    reason = "a late effect of a could not be undone: the state store has forgotten the run"
+    assert made.letters() == [("undo", reason)]
+    assert made.after(CHECK_MS) == Counts()
