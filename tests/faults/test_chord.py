@@ -6,15 +6,22 @@ import pytest
 
 from orchestrator import dispatch, names
 from orchestrator.errors import SubmissionRefused
-from schemas.ids import step_task_id
+from schemas.ids import settle_task_id, step_task_id
 from tests.support.system import System, result_of, step
 from tests.support.waiting import eventually
 
 
-def settles(system: System) -> int:
-    """How many `settle` tasks the control worker has had: one from a run's last step, one from its chord's body."""
-    (stats,) = system.installed.app.control.inspect(pattern="control@*", matcher="glob").stats().values()
-    return int(stats["total"].get(names.SETTLE, 0))
+def settles(system: System, run_id: str) -> int:
+    """How many `settle` tasks of a run control has had: one from its last step, one from its chord's body."""
+    received = f"Task {names.SETTLE}[{settle_task_id(run_id)}] received"
+    return sum(received in line for line in system.processes.lines("control"))
+
+
+def settled_since(system: System) -> None:
+    """Return when control has had what lay in its queue: it takes one after the other, and this run's comes last."""
+    run_id = system.submit(step("test.echo", value="x"))
+    assert system.wait(run_id).status == "succeeded"
+    eventually(lambda: settles(system, run_id) == 2, what="both settles of a later run")
 
 
 def quiet(system: System) -> bool:
@@ -59,21 +66,21 @@ def test_a_slow_step_holds_up_only_what_needs_it(system: System) -> None:
 def test_the_body_runs_when_every_part_was_reported(system: System) -> None:
     """Also where a step was retried; and it comes on top of the last step's own message."""
     system.start_steps(concurrency=2)
-    before = settles(system)
     run_id = system.submit(
         step("test.flaky", "s", failures=1), *(step("test.echo", f"e{i}", [], value="x") for i in range(4))
     )
     view = system.wait(run_id)
     assert view.status == "succeeded"
     assert {one.id: one.attempt for one in view.steps}["s"] == 2
-    eventually(lambda: settles(system) >= before + 2, what="the last step's and the chord's settle")
+    eventually(lambda: settles(system, run_id) == 2, what="the last step's and the chord's settle")
     eventually(lambda: not chord_keys(system, run_id))
+    settled_since(system)
+    assert settles(system, run_id) == 2
     assert quiet(system)
 
 
 def test_a_failed_step_ends_its_run_and_leaves_no_chord(system: System) -> None:
     system.start_steps(concurrency=2)
-    before = settles(system)
     run_id = system.submit(
         step("test.echo", "before", value="x"),
         step("test.flaky", "bad", failures=9, for_good=True),
@@ -85,7 +92,8 @@ def test_a_failed_step_ends_its_run_and_leaves_no_chord(system: System) -> None:
     assert view.steps[1].error is not None
     assert view.steps[1].error.message == "it will never work"
     eventually(lambda: not chord_keys(system, run_id))
-    assert settles(system) >= before + 1
+    settled_since(system)
+    assert settles(system, run_id) == 1  # the step's own; the chord's body did not run
     assert quiet(system)
 
 
