@@ -1,27 +1,34 @@
 """One run is one chord: members start when what they need is done, and the body runs where every part was reported."""
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from orchestrator import dispatch, names
+from orchestrator import dispatch
 from orchestrator.errors import SubmissionRefused
 from schemas.ids import settle_task_id, step_task_id
 from tests.support.system import System, result_of, step
+from tests.support.task_events import TaskEvents, task_events
 from tests.support.waiting import eventually
 
 
-def settles(system: System, run_id: str) -> int:
+@pytest.fixture
+def heard(system: System) -> Iterator[TaskEvents]:
+    with task_events(system.installed.app) as events:
+        yield events
+
+
+def settles(heard: TaskEvents, run_id: str) -> int:
     """How many `settle` tasks of a run control has had: one from its last step, one from its chord's body."""
-    received = f"Task {names.SETTLE}[{settle_task_id(run_id)}] received"
-    return sum(received in line for line in system.processes.lines("control"))
+    return heard.count(settle_task_id(run_id))
 
 
-def settled_since(system: System) -> None:
+def settled_since(system: System, heard: TaskEvents) -> None:
     """Return when control has had what lay in its queue: it takes one after the other, and this run's comes last."""
     run_id = system.submit(step("test.echo", value="x"))
     assert system.wait(run_id).status == "succeeded"
-    eventually(lambda: settles(system, run_id) == 2, what="both settles of a later run")
+    eventually(lambda: settles(heard, run_id) == 2, what="both settles of a later run")
 
 
 def quiet(system: System) -> bool:
@@ -63,7 +70,7 @@ def test_a_slow_step_holds_up_only_what_needs_it(system: System) -> None:
     assert (statuses["slow"], statuses["after-slow"]) == ("running", "pending")
 
 
-def test_the_body_runs_when_every_part_was_reported(system: System) -> None:
+def test_the_body_runs_when_every_part_was_reported(system: System, heard: TaskEvents) -> None:
     """Also where a step was retried; and it comes on top of the last step's own message."""
     system.start_steps(concurrency=2)
     run_id = system.submit(
@@ -72,14 +79,14 @@ def test_the_body_runs_when_every_part_was_reported(system: System) -> None:
     view = system.wait(run_id)
     assert view.status == "succeeded"
     assert {one.id: one.attempt for one in view.steps}["s"] == 2
-    eventually(lambda: settles(system, run_id) == 2, what="the last step's and the chord's settle")
+    eventually(lambda: settles(heard, run_id) == 2, what="the last step's and the chord's settle")
     eventually(lambda: not chord_keys(system, run_id))
-    settled_since(system)
-    assert settles(system, run_id) == 2
+    settled_since(system, heard)
+    assert settles(heard, run_id) == 2
     assert quiet(system)
 
 
-def test_a_failed_step_ends_its_run_and_leaves_no_chord(system: System) -> None:
+def test_a_failed_step_ends_its_run_and_leaves_no_chord(system: System, heard: TaskEvents) -> None:
     system.start_steps(concurrency=2)
     run_id = system.submit(
         step("test.echo", "before", value="x"),
@@ -92,8 +99,8 @@ def test_a_failed_step_ends_its_run_and_leaves_no_chord(system: System) -> None:
     assert view.steps[1].error is not None
     assert view.steps[1].error.message == "it will never work"
     eventually(lambda: not chord_keys(system, run_id))
-    settled_since(system)
-    assert settles(system, run_id) == 1  # the step's own; the chord's body did not run
+    settled_since(system, heard)
+    assert settles(heard, run_id) == 1  # the step's own; the chord's body did not run
     assert quiet(system)
 
 
