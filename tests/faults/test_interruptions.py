@@ -168,7 +168,7 @@ def test_an_attempt_that_is_frozen_and_wakes_up_when_all_is_over(system: System,
 
 def idle_again(system: System) -> None:
     """Return when nothing of what was frozen is under way any more."""
-    worker = system.installed.app.control.inspect(pattern="first@*", matcher="glob")
+    worker = system.installed.app.control.inspect(pattern="first@*", matcher="glob", limit=1)
     eventually(lambda: not any((worker.active() or {"first": ["no answer"]}).values()), what="an idle worker")
 
 

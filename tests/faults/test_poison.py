@@ -32,7 +32,7 @@ def drained(system: System, *queues: str) -> None:
 
 def predecessors_done(system: System) -> None:
     """Steps that earlier tests left behind lie before everything else, and their worker takes one after the other."""
-    worker = system.installed.app.control.inspect(pattern="steps@*", matcher="glob")
+    worker = system.installed.app.control.inspect(pattern="steps@*", matcher="glob", limit=1)
 
     def idle() -> bool:
         depth = dispatch.queue_depth(system.installed.app, "mandor.steps")

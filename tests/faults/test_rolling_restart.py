@@ -3,11 +3,16 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from uuid import uuid4
 
 import pytest
 
-from tests.support.system import System, step
+from orchestrator import dispatch
+from schemas.ids import run_id_for
+from tests.support.system import System, plan_text, step
+from tests.support.waiting import eventually
 
+PAUSE_S = 1.0
 # what listens is handed back; what does not listen is short, and ends within the worker's grace
 STEPS = (
     step("test.echo", "a", value="x", delay_s=0.5),
@@ -19,10 +24,12 @@ STEPS = (
 
 
 def submit_until(system: System, stop: Event) -> list[str]:
-    """One run after another."""
+    """One run after another, whoever is there to take them; answers the ids that they will have."""
     runs: list[str] = []
-    while not stop.is_set():
-        runs.append(system.submit(*STEPS))
+    while not stop.wait(PAUSE_S):
+        task_id = str(uuid4())
+        dispatch.send_submission(system.installed.app, {"plan": plan_text(*STEPS), "context": {}}, task_id).forget()
+        runs.append(run_id_for("celery", None, task_id))
     return runs
 
 
@@ -45,6 +52,7 @@ def test_every_process_is_restarted_under_load(new_system: Callable[..., System]
     runs = load.result()
     assert len(runs) > 5
     for run_id in runs:
+        eventually(lambda run_id=run_id: system.installed.ledger.run(run_id), what="a run that was sent")  # type: ignore[misc]
         view = system.wait(run_id, timeout_s=120)
         assert (view.status, view.dead_letters) == ("succeeded", ())
         assert [one.attempt for one in view.steps] == [1] * len(STEPS)
