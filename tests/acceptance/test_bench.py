@@ -30,8 +30,12 @@ def test_a_bench_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
     env = {**clean_environment(), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
         try:
-            # by the first process's log the server runs, and is on the guardian's list
-            eventually(lambda: list(tmp_path.glob("*/bare.log")), timeout_s=60, what="the bench's first process")
+            # the first to be ready says so long after the last was started, and all are on the guardian's list
+            eventually(
+                lambda: any("service.ready" in log.read_text() for log in tmp_path.glob("*/*.log")),
+                timeout_s=90,
+                what="the first of the bench's processes that is ready",
+            )
         finally:
             bench.kill()
     server = EmbeddedServer(next(tmp_path.glob("*/server")))
