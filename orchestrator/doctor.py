@@ -66,10 +66,13 @@ class Patient:
 Examination = Callable[[Patient], Iterator[Finding]]
 
 
-def examine(settings: Settings) -> list[Finding]:
-    """Look at everything. Raises nothing that a service or a setting could cause."""
+def examine(settings: Settings, *, servers: bool = True) -> list[Finding]:
+    """Look at everything, or at what needs no broker and no store. Raises nothing that a service or a setting could
+    cause.
+    """
     patient = Patient(settings, open_ledger(settings.ledger, patience_s=ANSWER_S), celery_app.app)
-    return [finding for name, look in EXAMINATIONS for finding in examined(name, look, patient)]
+    looks = (*HERE, *THERE) if servers else HERE
+    return [finding for name, look in looks for finding in examined(name, look, patient)]
 
 
 def examined(name: str, look: Examination, patient: Patient) -> list[Finding]:
@@ -280,13 +283,15 @@ def _full(patient: Patient, name: str) -> str:
     return names.queue(patient.settings.queue_prefix, name)
 
 
-EXAMINATIONS: Final[tuple[tuple[str, Examination], ...]] = (
+HERE: Final[tuple[tuple[str, Examination], ...]] = (
     ("packages", packages),
     ("configuration", configuration),
     ("policy", policy),
     ("home", home),
     ("ledger", ledger),
     ("decisions", decisions),
+)
+THERE: Final[tuple[tuple[str, Examination], ...]] = (
     ("server", server),
     ("memory", memory),
     ("clock", clock),

@@ -105,10 +105,19 @@ def check_services(given: Settings) -> None:
 
 
 def _scheme(name: str, url: str, allowed: frozenset[str], wanted: str) -> None:
-    scheme = urlsplit(url).scheme
+    scheme = _scheme_of(url, name, wanted)
     if scheme not in allowed:
         found = f"{scheme}://" if scheme else "a URL without a scheme"
         raise ConfigError(f"{found} is no service we can build on", path=name, hint=f"set {name} to {wanted}")
+
+
+def _scheme_of(url: str, name: str, wanted: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises what a connection would: a port that is none
+    except ValueError:  # its words may be half a password
+        raise ConfigError("names no host and port", path=name, hint=f"set {name} to {wanted}") from None
+    return parts.scheme
 
 
 def check_overrides(given: Settings, environ: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from orchestrator.cli import output
 from orchestrator.cli.command import NO, UNREACHABLE, Command
 from orchestrator.cli.reach import check_reach
 from orchestrator.errors import ConfigError, MandorError
+from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.doctor import Finding
@@ -43,15 +44,26 @@ def command() -> None:
 
 
 def findings() -> "list[Finding]":
-    """All that is found. Settings that contradict each other, or services that nobody can reach, end it early."""
+    """All that is found. Settings that contradict each other end it early; services that nobody can reach are waited
+    for once, and then only what needs them is left out.
+    """
     from orchestrator.doctor import Finding, examine
 
     try:
         given = configuration.read_settings()
     except ConfigError as wrong:
         return [Finding("settings", "wrong", f"{wrong.path}: {wrong.message}", wrong.hint)]
+    fault = _unreachable(given)
+    return [*examine(given, servers=False), fault] if fault else examine(given)
+
+
+def _unreachable(given: Settings) -> "Finding | None":
+    from orchestrator.doctor import Finding
+
     try:
         check_reach(given)
+    except ConfigError as wrong:
+        return Finding("services", "wrong", f"{wrong.path}: {wrong.message}", wrong.hint)
     except MandorError as away:
-        return [Finding("services", "away", away.message, away.hint)]
-    return examine(given)
+        return Finding("services", "away", away.message, away.hint)
+    return None

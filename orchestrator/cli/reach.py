@@ -38,14 +38,13 @@ def check_url(url: str, setting: str) -> None:
 
 
 def _parts(url: str, setting: str) -> SplitResult:
-    where = urlsplit(url)
     try:
-        known = _is_local(where) or bool(where.hostname and (where.port or where.scheme in PORTS))
-    except ValueError:
-        known = False
-    if not known:
-        raise ConfigError("names no host", path=setting, hint=f"set {setting} to something like redis://host:6379/0")
-    return where
+        where = urlsplit(url)
+        if _is_local(where) or (where.hostname and (where.port or where.scheme in PORTS)):
+            return where
+    except ValueError:  # told below; its words may be half a password
+        pass
+    raise ConfigError("names no host", path=setting, hint=f"set {setting} to something like redis://host:6379/0")
 
 
 def _is_local(where: SplitResult) -> bool:

@@ -50,10 +50,7 @@ class Services:
         if epoch.shards != self.settings.shards:
             message = f"this installation has {epoch.shards} shards, not {self.settings.shards}"
             raise ConfigError(message, path="MANDOR_SHARDS", hint=f"set MANDOR_SHARDS={epoch.shards}")
-        try:
-            return open_store(self.settings, epoch.epoch)
-        except ValueError as wrong:
-            raise ConfigError(str(wrong), path="MANDOR_REDIS_URL", hint="for example redis://host:6379/0") from None
+        return open_store(self.settings, epoch.epoch)
 
     @cached_property
     def lookup(self) -> "Lookup":

@@ -198,7 +198,7 @@ def path_in(url: str) -> Path:
     """The file that a URL names; ConfigError if no ledger can be kept there."""
     try:
         parsed = make_url(url)
-    except sql.ArgumentError:
+    except (sql.ArgumentError, ValueError):
         raise _bad_url("is not a database URL") from None
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
         raise _bad_url(f"names {parsed.drivername}; this release keeps its ledger in SQLite")

@@ -25,6 +25,8 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as TimedOut
 from redis.retry import Retry
 
+from orchestrator.errors import ConfigError
+
 NoScript = NoScriptError
 # the server answered that it will not do it: tried again by nobody
 Refused = ResponseError
@@ -58,19 +60,28 @@ def _server_name(info: Any) -> str:
     raise RedisError("the server does not say its run_id")
 
 
-class Links:
-    """The connections of this process. After a fork the child makes its own."""
-
-    def __init__(self, url: str, timeout_s: float) -> None:
-        self._pool = ConnectionPool.from_url(
+def _pool(url: str, timeout_s: float) -> ConnectionPool:
+    try:
+        return ConnectionPool.from_url(
             url,
             decode_responses=True,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 0),
         )
+    except ValueError:  # its words may be half a password
+        hint = "for example redis://host:6379/0"
+        raise ConfigError("names no server that speaks Redis", path="MANDOR_REDIS_URL", hint=hint) from None
+
+
+class Links:
+    """The connections of this process. After a fork the child makes its own."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._pool = _pool(url, timeout_s)
         kwargs = self._pool.connection_kwargs
-        self.address = str(kwargs.get("path") or f"Redis at {kwargs.get('host')}:{kwargs.get('port')}")
+        there = f"Redis at {kwargs.get('host') or 'localhost'}:{kwargs.get('port') or 6379}"
+        self.address = str(kwargs.get("path") or there)
         self._own = threading.local()
 
     @contextmanager

@@ -54,7 +54,7 @@ def test_a_sound_installation(ours: Installation) -> None:
     findings = found(ours)
     well = {check: finding for check, finding in findings.items() if finding.level in ("wrong", "away")}
     assert well == {}
-    assert set(findings) == {name for name, _ in doctor.EXAMINATIONS}
+    assert set(findings) == {name for name, _ in (*doctor.HERE, *doctor.THERE)}
     assert findings["consumers"].level == "warning"  # there is no worker
 
 
@@ -147,5 +147,21 @@ def test_settings_that_contradict_each_other_are_a_finding(ours: Installation, m
 
 def test_a_service_that_is_away_is_exit_3(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANDOR_REDIS_URL", "redis://127.0.0.1:1/0")
-    (finding,) = doctor_says(3)["findings"]
-    assert finding["level"] == "away"
+    levels = {finding["check"]: finding["level"] for finding in doctor_says(3)["findings"]}
+    assert levels["services"] == "away"
+    assert levels["ledger"] == "ok"
+
+
+def test_a_service_that_is_away_hides_no_other_fault(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANDOR_REDIS_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("MANDOR_LEDGER_URL", "sqlite:////nowhere/at/all/ledger.db")
+    found = {finding["check"]: finding for finding in doctor_says(3)["findings"]}
+    assert found["ledger"]["level"] != "ok"
+    assert found["ledger"]["mend"]
+
+
+def test_an_address_that_names_nobody_is_a_wrong_setting(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANDOR_REDIS_URL", "nonsense")
+    found = {finding["check"]: finding for finding in doctor_says(1)["findings"]}
+    assert found["services"]["level"] == "wrong"
+    assert "MANDOR_REDIS_URL" in found["services"]["text"]

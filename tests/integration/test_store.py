@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from orchestrator.errors import StoreAmnesia, StoreMoved, StoreUnavailable
+from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, StoreUnavailable
 from orchestrator.store import Store
 from orchestrator.store.connection import Links
 from orchestrator.store.keys import Keys
@@ -106,6 +106,18 @@ def test_accepting_a_server_moves_fences_ahead(redis_server: Server, namespace: 
     scene.clock.advance(LEASE + 1)
     scene.store.guard.expire_lease(scene.ref, "x", before, Fact.NONE)
     assert scene.claim("x", "next").fence > before + 1_000_000
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://host", "redis://:hunter2", "redis://[::1"])
+def test_an_address_that_names_no_server_is_a_setting(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Links(url, 0.5)
+    assert refused.value.path == "MANDOR_REDIS_URL"
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_address_is_told_with_what_it_leaves_out() -> None:
+    assert Links("redis://", 0.5).address == "Redis at localhost:6379"
 
 
 @pytest.mark.parametrize("epoch", [None, b"another"])

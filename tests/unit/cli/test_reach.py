@@ -49,7 +49,7 @@ def test_the_result_store_is_looked_for_too(listening: int, closed: int) -> None
         check_reach(given)
 
 
-@pytest.mark.parametrize("url", ["redis:host", "host:6379", "redis://host:port/0", "amqp://"])
+@pytest.mark.parametrize("url", ["redis:host", "host:6379", "redis://host:port/0", "redis://[::1", "amqp://"])
 def test_a_url_that_names_no_host_is_refused_with_its_setting(url: str) -> None:
     with pytest.raises(ConfigError, match="MANDOR_X"):
         knock(url, "MANDOR_X")

@@ -42,6 +42,7 @@ def rewrite(path: Path, statement: str) -> None:
         ("sqlite:///:memory:", "absolute path"),
         ("postgresql://localhost/ledger", "names postgresql; this release keeps its ledger in SQLite"),
         ("/var/lib/ledger.db", "is not a database URL"),
+        ("postgresql://host:port/db", "is not a database URL"),
     ],
 )
 def test_a_url_that_no_ledger_can_have_is_refused(url: str, words: str) -> None:
