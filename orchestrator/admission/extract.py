@@ -4,8 +4,8 @@
     otherwise                a byte order mark and closed thinking blocks at the front are dropped; then the first
                              `{` that a quote or `}` follows opens the object, and prose and fences around it are
                              passed over
-    refused                  an object inside a list, a string or behind a comma; a second such `{` after it; a
-                             thinking block that never closes; no object at all
+    refused                  an object inside a list, another object, a string or behind a comma; a second such `{`
+                             after it; a thinking block that never closes; no object at all
 
 Nothing is repaired, unwrapped or chosen. Whoever sends two plans has sent none.
 """
@@ -22,6 +22,7 @@ from orchestrator.admission.refusal import Kind, drift
 # straight, curly, angled and full-width ones, acute accent and backtick: whatever models put around keys
 _QUOTES: Final = "\"'`\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2039\u203a\uff02\uff07"
 _OPENS_OBJECT = re.compile(r"\{\s*[" + re.escape(_QUOTES) + r"}]")
+_OPENING: Final = {"]": "[", "}": "{"}
 _STRING_QUOTES: Final = _QUOTES.replace("`", "")  # a backtick before an object is Markdown
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
@@ -64,6 +65,7 @@ def _one_object(text: str) -> str:
     start = opening.start()
     _refuse_inner(text, front, start)
     end = _object_end(text, start)
+    _refuse_enclosed(text, front, start, end)
     if _OPENS_OBJECT.search(text, end):
         raise drift(Kind.EXTRACTION, "the answer holds more than one JSON object; only one plan may be sent")
     return text[start:end]
@@ -112,6 +114,20 @@ def _refuse_inner(text: str, front: int, start: int) -> None:
         raise drift(Kind.EXTRACTION, "the object stands inside a list or behind a comma; a plan stands alone")
     if before and before in _STRING_QUOTES and _in_string(text, front, start, before):
         raise drift(Kind.EXTRACTION, "the object stands inside a string; send the plan itself, not quoted")
+
+
+def _refuse_enclosed(text: str, front: int, start: int, end: int) -> None:
+    """Refuse an object inside what would be a list or an object, were it JSON: with a comment in it, or a bare key.
+
+    Its bracket begins a line, stays open, and closes right behind the object; brackets within prose do not.
+    """
+    closing = text[end:].lstrip()[:1]
+    if closing not in _OPENING:
+        return
+    at = text.rfind(_OPENING[closing], front, start)
+    line = max(front, text.rfind("\n", front, max(at, front)) + 1)
+    if at >= 0 and not text[line:at].strip() and closing not in text[at:start]:
+        raise drift(Kind.EXTRACTION, "the object stands inside a list or another object; a plan stands alone")
 
 
 def _name_fault_of_whole(answer: str) -> None:

@@ -26,6 +26,10 @@ OBJECT = '{"a": [1, {"b": "}"}]}'
         f"see [1] and [2]: {OBJECT}",
         f'the "plan" {OBJECT}',
         f"{OBJECT}}}",
+        f"[plan] {OBJECT} [/plan]",
+        f"[x]\n{OBJECT}\n]",
+        f"the signs {{ and [ are open {OBJECT}]",
+        f"[1] Plan\n{OBJECT}\n[2] That was it",
     ],
 )
 def test_what_surrounds_the_object_is_passed_over(answer: str) -> None:
@@ -54,6 +58,10 @@ def test_a_whole_answer_is_taken_as_it_is(answer: str) -> None:
         ("null", "extraction", "null"),
         (f"x [{OBJECT}]", "extraction", "inside a list"),
         (f"x [\n\n {OBJECT}", "extraction", "inside a list"),
+        (f"{{plan: {OBJECT}}}", "extraction", "inside a list or another object"),
+        (f"```\n{{ plan = {OBJECT} }}\n```", "extraction", "inside a list or another object"),
+        (f"<think>{{</think>[ // the plan\n{OBJECT}\n]", "extraction", "inside a list or another object"),
+        (f"Here:\n  [ /* one */ {OBJECT} ] done", "extraction", "inside a list or another object"),
         (f"well, {OBJECT}", "extraction", "behind a comma"),
         (f"x '{OBJECT}'", "extraction", "inside a string"),
         (f'x "{OBJECT}"', "extraction", "inside a string"),
