@@ -43,7 +43,7 @@ def given_up(store: Store, ref: RunRef, step: StepState) -> GivenUp:
         "fence": fence,
         "attempts": attempts,
         "error": error,
-        "idempotency_key": undo_key(ref.run_id, step.id),
+        "idempotency_key": undo_key(ref.run_id, step.id, step.group),
         "step": json.loads(text) if text else None,
         "result": json.loads(result) if result else None,
     }

@@ -8,7 +8,7 @@ do not listen. Interruptions that are not about a place in an attempt are elsewh
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.support.system import ENDED, LEASE_S, SWEEP_S, System, running_system
 from tests.support.waiting import eventually
 
 CHECK_S, TERM_S = 3.0, 2.0
+AWAKE_S = 5.0  # what wakes up has so long before it is killed
 # what is promised is half of it: these machines are noisy
 BOUND_S = 2 * (LEASE_S + 2 * SWEEP_S)
 ACTIONS = "tests.support.business,tests.support.held"
@@ -74,7 +75,8 @@ def running(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def new_system(url: str, folder: Path) -> AbstractContextManager[System]:
-    return running_system(url, folder, actions=ACTIONS, dispatch_check_s=CHECK_S, term_grace_s=TERM_S)
+    given = {"dispatch_check_s": CHECK_S, "term_grace_s": TERM_S, "stop_grace_s": AWAKE_S}
+    return running_system(url, folder, actions=ACTIONS, **given)
 
 
 @pytest.fixture
@@ -158,12 +160,19 @@ def test_an_attempt_that_is_frozen_and_wakes_up_when_all_is_over(system: System,
     for place, _ in held:
         wake(system, place)
     system.processes.thaw("first")
-    eventually(lambda: ends(system, held) == WOKEN, what="what was frozen has acted")
+    becomes(lambda: ends(system, held), WOKEN)
     idle_again(system)
     assert ends(system, held) == WOKEN
     after = {case: system.view(run_id) for case, run_id in held.items()}
     assert {case: view.version for case, view in after.items()} == {case: view.version for case, view in before.items()}
     assert_told_as_it_was(system, held)
+
+
+def becomes(look: Callable[[], Any], expected: Any) -> None:
+    """What is seen is what was expected, sooner or later. What it is instead, if not, says more than the time."""
+    with suppress(AssertionError):
+        eventually(lambda: look() == expected, timeout_s=60)
+    assert look() == expected
 
 
 def idle_again(system: System) -> None:
@@ -261,7 +270,7 @@ def test_every_effect_of_a_zombie_is_accounted_for(system: System) -> None:
     for place, _ in runs:
         wake(system, place)
     system.processes.thaw("first")
-    eventually(lambda: accounts(system, runs) == ZOMBIES, what="every effect undone")
+    becomes(lambda: accounts(system, runs), ZOMBIES)
     idle_again(system)
     assert accounts(system, runs) == ZOMBIES
     for case, run_id in runs.items():
@@ -294,4 +303,4 @@ def test_a_zombie_that_dies_before_it_can_tell_is_found_out(system: System) -> N
     refused = eventually(lambda: system.effects(what="held", run_id=run_id, value=REFUSED), what="a refused landing")
     os.kill(refused[0]["pid"], signal.SIGKILL)
     owed: Account = ("compensated", 1, 1, True, ["late_effect", "retry_exhausted"])
-    eventually(lambda: account(system, case[0], run_id) == owed, what="the late effect undone")
+    becomes(lambda: account(system, case[0], run_id), owed)
