@@ -20,8 +20,9 @@ from tests.support.servers import running_server
 from tests.support.system import ENDED, LEASE_S, SWEEP_S, System, running_system, step
 from tests.support.waiting import eventually
 
-CHECK_S, TERM_S = 3.0, 2.0
-AWAKE_S = 5.0  # what wakes up has so long before it is killed
+CHECK_S = 3.0
+# what wakes up has so long before it is killed; and a worker that is asked to stop waits until that is done
+AWAKE_S, TERM_S = 5.0, 8.0
 # what is promised is half of it: these machines are noisy
 BOUND_S = 2 * (LEASE_S + 2 * SWEEP_S)
 ACTIONS = "tests.support.business,tests.support.held"
