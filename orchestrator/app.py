@@ -27,6 +27,7 @@ from orchestrator.store import Store, open_store
 from orchestrator.telemetry import events, logs
 
 startup.check_packages()
+startup.check_services(settings())  # Celery would quote what it cannot read, and name no setting
 import celeryconfig  # noqa: E402  # only after the check that it is ours
 
 CONFIG_EXIT: Final = 2

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal
 
 from orchestrator import app as celery_app
@@ -21,6 +20,7 @@ from orchestrator.errors import (
     StoreUnavailable,
 )
 from orchestrator.ledger import Ledger, open_ledger
+from orchestrator.releases import release
 from orchestrator.settings import Settings, unknown_names
 from orchestrator.store import Store, open_store
 from orchestrator.store.replies import DUTIES, Duty
@@ -99,14 +99,7 @@ def _without_hint(error: MandorError) -> str:
 def packages(_: Patient) -> Iterator[Finding]:
     """Our packages are ours; which releases of the libraries this process has."""
     startup.check_packages()
-    yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in LIBRARIES))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "(from source)"
+    yield Finding("packages", "ok", ", ".join(f"{name} {release(name)}" for name in LIBRARIES))
 
 
 def configuration(patient: Patient) -> Iterator[Finding]:

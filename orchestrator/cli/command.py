@@ -5,6 +5,7 @@
     2    it was called wrongly, or a setting is wrong
     3    a service it needs cannot be reached or used
     130  interrupted
+    141  whoever read the output has gone, as in `mandor run list | head`
 
 With --json an error is `{"error": {"kind", "message", "path", "hint"}}` on standard output and nothing else is.
 """
@@ -37,6 +38,7 @@ NO: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 INTERRUPTED: Final = 130
+READER_GONE: Final = 141  # what a shell says of a program that SIGPIPE ended
 
 _SERVICES: Final = (StoreError, LedgerUnavailable, LedgerMissing, BrokerUnavailable, NoAnswer)
 
@@ -49,12 +51,23 @@ class Interrupted(KeyboardInterrupt):
         self.hint = hint
 
 
+class ReaderGone(Exception):
+    """Nobody reads the output any more. Not a BrokenPipeError: click ends with 1 for that, as for a "no"."""
+
+
 class Command(click.Command):
     """A command that takes --json."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(_json_option())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """What the command answers. ReaderGone: it could not be told."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as gone:
+            raise ReaderGone from gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +185,7 @@ def run(group: click.Group, arguments: Sequence[str]) -> int:
         return _show_help(wrong, arguments)
     except click.ClickException as wrong:
         return _tell(_from_click(wrong), "usage", USAGE, arguments)
-    except BrokenPipeError:
+    except ReaderGone:
         return _reader_gone()
     except MandorError as error:
         return _tell(error, error.kind, exit_code(error), arguments)
@@ -251,7 +264,7 @@ def _show_help(wrong: click.exceptions.NoArgsIsHelpError, arguments: Sequence[st
 def _reader_gone() -> int:
     """`mandor … | head`: whoever read has seen enough. Python must not complain about it when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return NO
+    return READER_GONE
 
 
 def _fault(error: Exception, arguments: Sequence[str]) -> int:

@@ -222,6 +222,15 @@ def test_a_reader_that_goes_away_is_no_fault(system: System) -> None:
     assert json.loads(done.stdout)["event"] == "run.accepted"
 
 
+def test_a_reader_that_is_gone_is_not_taken_for_a_no(system: System) -> None:
+    """Under pipefail, "refused" and "nobody listened" are two things."""
+    command = f'"{sys.executable}" -m workers.cli config show | true; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(
+        ["bash", "-c", command], env=system.processes.env, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.strip(), done.stderr) == ("141", "")
+
+
 def test_the_ledger_commands(system: System) -> None:
     assert answer("ledger", "upgrade")["shards"] == 0
     assert answer("ledger", "verify")["shards"] == 0
@@ -421,4 +430,4 @@ def test_a_service_that_is_away_is_named_within_seconds(nowhere: dict[str, str],
 
 def test_the_version() -> None:
     done = process(clean_environment(), "--version")
-    assert re.fullmatch(r"mandor \d+\.\d+\.\d+\S*\n", done.stdout)
+    assert re.fullmatch(r"mandor (\d+\.\d+\.\d+\S*|\(from source\))\n", done.stdout)

@@ -5,6 +5,7 @@ import sys
 import click
 
 from orchestrator.cli.command import Group, Later, run
+from orchestrator.releases import release
 
 COMMANDS = {
     "up": Later("orchestrator.cli.up", "command", "Run everything in this terminal."),
@@ -19,8 +20,21 @@ COMMANDS = {
 }
 
 
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"mandor {release('mandor')}")
+        context.exit()
+
+
 @click.group("mandor", cls=Group, later=COMMANDS)
-@click.version_option(package_name="mandor", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def mandor() -> None:
     """Hand out planned work, watch the workers, answer for the result.
 
