@@ -24,7 +24,7 @@ def upgrade() -> None:
     \b
     Examples:
       mandor ledger upgrade
-      MANDOR_LEDGER_URL=postgresql+psycopg://mandor@db/mandor mandor ledger upgrade
+      MANDOR_LEDGER_URL=postgresql://mandor@db/mandor mandor ledger upgrade
     """
     from orchestrator import verification
 

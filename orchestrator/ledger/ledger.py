@@ -52,10 +52,12 @@ class Ledger:
         return self._clock()
 
     def begin(self) -> AbstractContextManager[Connection]:
-        """A transaction of the caller's own, holding the write lock: commits at the end of the block, rolls back if an
-        exception leaves it. Only one per thread at a time; everything between waits for it, so keep it short.
+        """A transaction of the caller's own: commits at the end of the block, rolls back if an exception leaves it.
+
+        One at a time, in all processes: what the block reads stays true until it commits. Others wait for it, so keep
+        it short, and a thread that has one cannot have another.
         """
-        return self._database.writing()
+        return self._database.writing(alone=True)
 
     def close(self) -> None:
         """Close this process's idle connections; the last process to do so leaves one file, without its journal. The
@@ -70,7 +72,7 @@ class Ledger:
         from orchestrator.ledger import migrations  # Alembic takes half a second to import
 
         self._database.prepare()
-        with self._database.writing(any_revision=True) as connection:
+        with self._database.writing(alone=True, any_revision=True) as connection:
             migrations.run(connection)
 
     def check_schema(self) -> None:

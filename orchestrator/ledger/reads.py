@@ -4,7 +4,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import JSON, Column, Connection, Row, RowMapping, Select, and_, select, tuple_, type_coerce
+from sqlalchemy import Column, Connection, Row, RowMapping, Select, and_, select, tuple_
 
 from orchestrator.ledger import tables
 from orchestrator.ledger.rows import (
@@ -42,9 +42,8 @@ def newest_runs(connection: Connection, limit: int, before: str | None) -> list[
 
 def listed_runs(connection: Connection, limit: int, before: str | None) -> list[ListedRun]:
     """The columns of a list, newest first, older than the run `before`."""
-    names = (field.name for field in fields(ListedRun) if field.name != "planner")
-    planner = type_coerce(runs.c.submission_text, JSON)["planner"].as_string().label("planner")
-    query = older_than(select(*(runs.c[name] for name in names), planner), runs.c.accepted_at, runs.c.run_id, before)
+    listed = select(*(runs.c[field.name] for field in fields(ListedRun)))
+    query = older_than(listed, runs.c.accepted_at, runs.c.run_id, before)
     found = connection.execute(query.limit(limit)).mappings()
     return [ListedRun(**{**row, "status": RunStatus(row["status"])}) for row in found]
 

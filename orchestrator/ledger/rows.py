@@ -10,7 +10,8 @@ class AcceptedRun:
     """All that is needed to build a run again from nothing.
 
     session: the run's session key (16 hex digits or "-"); submission_text, policy_text: canonical JSON;
-    submission_hash: of the submission as it was sent; deadline_ms: relative to acceptance.
+    submission_hash: of the submission as it was sent; deadline_ms: relative to acceptance; planner: None for a ready
+    plan.
     """
 
     run_id: str
@@ -24,6 +25,7 @@ class AcceptedRun:
     policy_hash: str
     context_hash: str
     deadline_ms: int
+    planner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class LedgerRun(AcceptedRun):
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """What a list tells of a run. planner: as the submission names it, None for a ready plan."""
+    """What a list tells of a run."""
 
     run_id: str
     session: str

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
-REVISION = "0001"  # of the schema these tables describe
+REVISION = "0003"  # of the schema these tables describe
 VERSION_TABLE = "mandor_ledger_version"
 RUN_ID, STEP_ID, SHA256 = 36, 64, 64
 metadata = MetaData()
@@ -64,6 +64,7 @@ runs = Table(
     Column("reason", Text),
     Column("version", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+    Column("planner", Text),
     one_of("status", RunStatus),
     CheckConstraint("generation >= 1", name="generation_counted"),
     Index("runs_by_time", "accepted_at", "run_id"),

@@ -20,7 +20,8 @@ from schemas.states import RunStatus
 def accept(connection: Connection, run: AcceptedRun, now: int) -> Accepted | ConflictingSubmission:
     """Remember a run, unless its id is taken: by the same submission, or by another."""
     fresh = {"accepted_at": now, "generation": 1, "status": RunStatus.ACCEPTED, "version": 0}
-    created = insert_absent(connection, runs, asdict(run) | fresh)
+    labels = {"session_id": writable(run.session_id), "request_id": writable(run.request_id)}
+    created = insert_absent(connection, runs, asdict(run) | labels | fresh)
     stands = reads.run(connection, run.run_id)
     if stands is None:
         raise NotFound(f"run {run.run_id} was removed from the ledger meanwhile", hint="submit it again")

@@ -2,17 +2,20 @@
 
 import re
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, insert
 
-from orchestrator.ledger import Ledger
+from orchestrator.ledger import Ledger, open_ledger
+from orchestrator.ledger.engine import Database
 from orchestrator.ledger.migrations import alembic_config
-from orchestrator.ledger.tables import REVISION, VERSION_TABLE, metadata
-from tests.support.ledgers import fresh_ledger
+from orchestrator.ledger.tables import REVISION, VERSION_TABLE, metadata, runs
+from tests.support.ledgers import Places, fresh_ledger, run_named
 
 
 def statements(path: Path) -> list[str]:
@@ -48,3 +51,27 @@ def test_the_revision_asked_for_is_the_newest_script(tmp_path: Path) -> None:
     with ledger.begin() as connection:
         scripts = ScriptDirectory.from_config(alembic_config(connection))
     assert scripts.get_heads() == [REVISION]
+
+
+def test_migrations_and_tables_agree_on_every_kind_of_database(ledger: Ledger) -> None:
+    with ledger.begin() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_runs_accepted_before_there_was_a_column_keep_their_planner(places: Places) -> None:
+    url = places.unmade()
+    sent = {"r1": '{"goal":"g","planner":"orders.fulfil"}', "r2": '{"plan":"{}"}'}
+    old = Database(url)
+    old.prepare()
+    with old.writing(any_revision=True) as connection:
+        command.upgrade(alembic_config(connection), "0001")
+        for name, submission_text in sent.items():
+            values = asdict(run_named(name)) | {"submission_text": submission_text, "status": "accepted"}
+            values |= {"accepted_at": 1, "generation": 1, "version": 0}
+            connection.execute(insert(runs).values({key: values[key] for key in values if key != "planner"}))
+    old.close()
+    ledger = open_ledger(url)
+    ledger.upgrade()
+    assert {run.request_id: run.planner for run in ledger.runs(9)} == {"r1": "orders.fulfil", "r2": None}
+    ledger.close()
