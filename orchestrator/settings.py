@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     ledger_url: str = Field(
         "", description="the ledger's database, SQLite or PostgreSQL; empty: a file in the home folder"
     )
+    effects_urls: str = Field("", description="databases of transactional actions' own effects, separated by blanks")
     namespace: str = Field("mandor", pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$", description="first part of every key")
     queue_prefix: str = Field("mandor.", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="first part of every queue")
     shards: int = Field(16, ge=1, le=256, description="hash slots the runs are spread over; fixed once")

@@ -16,16 +16,22 @@ def group() -> None:
 
 
 @group.command("upgrade")
-def upgrade() -> None:
+@click.option("--effects", metavar="URL", help="Only make the effects' tables in a database of your own.")
+def upgrade(effects: str | None) -> None:
     """Create the ledger's tables or bring them to this release, and give a new state store its identity.
 
-    Run it once before the first worker starts, and after each upgrade. Run again it changes nothing.
+    Run it once before the first worker starts, and after each upgrade. Run again it changes nothing. With --effects it
+    prepares another database, in which transactional actions have their effects (MANDOR_EFFECTS_URLS).
 
     \b
     Examples:
       mandor ledger upgrade
       MANDOR_LEDGER_URL=postgresql://mandor@db/mandor mandor ledger upgrade
+      mandor ledger upgrade --effects postgresql://shop@db/shop
     """
+    if effects:
+        _upgrade_effects(effects)
+        return
     from orchestrator import verification
 
     tools = services()
@@ -36,6 +42,19 @@ def upgrade() -> None:
         return
     shards = f"{done.shards} shards of the state store set up" if done.shards else "the state store was set up before"
     click.echo(f"the ledger is ready; {shards}")
+
+
+def _upgrade_effects(url: str) -> None:
+    from orchestrator.ledger import upgrade_effects
+
+    with waiting_for("making the effects' tables"):
+        upgrade_effects(url)
+    if output.as_json():
+        output.print_json({"effects": "ready"})
+        return
+    named = url in services().settings.effects_urls.split()
+    rest = "" if named else "; name it in MANDOR_EFFECTS_URLS, for every process"
+    click.echo(f"the database is ready for effects{rest}")
 
 
 @group.command("verify")

@@ -15,7 +15,7 @@ from orchestrator.ledger.effects import (
     RowClosed,
     fact,
 )
-from orchestrator.ledger.ledger import Ledger, open_ledger
+from orchestrator.ledger.ledger import Ledger, open_ledger, upgrade_effects
 from orchestrator.ledger.rows import (
     Accepted,
     AcceptedRun,
@@ -63,4 +63,5 @@ __all__ = [
     "StoredPlan",
     "fact",
     "open_ledger",
+    "upgrade_effects",
 ]

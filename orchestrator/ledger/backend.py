@@ -51,4 +51,4 @@ class Backend(Protocol):
 def bad_url(why: str) -> ConfigError:
     """A URL that no ledger can have."""
     hint = "use sqlite:////absolute/path/ledger.db or postgresql://user@host/database"
-    return ConfigError(why, path="MANDOR_LEDGER_URL", hint=hint)
+    return ConfigError(why, hint=hint)

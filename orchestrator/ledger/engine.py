@@ -6,7 +6,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, Table, make_url, select
 from sqlalchemy import exc as sql
 from sqlalchemy.dialects import sqlite
 
-from orchestrator.errors import LedgerError, LedgerMissing, LedgerUnavailable
+from orchestrator.errors import ConfigError, LedgerError, LedgerMissing, LedgerUnavailable
 from orchestrator.ledger.backend import MODE, UPGRADE, Backend, Gone, Locked, Mode, bad_url
 from orchestrator.ledger.tables import REVISION, VERSION_TABLE
 
@@ -27,12 +27,20 @@ class Database:
     """One database, reached by a pool of connections that belongs to the process that uses it.
 
     url: `sqlite:////absolute/path` (three slashes, then the path), or `postgresql://user:password@host/database`.
-    patience_s: the longest wait for others.
+    patience_s: the longest wait for others. check: sees in each transaction that the schema is the one we need.
+    setting: names the URL where it is refused.
     """
 
-    def __init__(self, url: str, patience_s: float = PATIENCE_S) -> None:
-        self._backend = backend_of(url)
+    def __init__(
+        self,
+        url: str,
+        patience_s: float = PATIENCE_S,
+        check: Callable[[Connection], None] | None = None,
+        setting: str = "MANDOR_LEDGER_URL",
+    ) -> None:
+        self._backend = backend_of(url, setting)
         self._patience_s = patience_s
+        self._check = check or check_revision
         self._local = threading.local()
         self._lock = threading.Lock()
         self._made: Engine | None = None
@@ -102,7 +110,7 @@ class Database:
             connection.begin()
             self._backend.enter(connection, mode)
             if not any_revision:
-                check_revision(connection)
+                self._check(connection)
         except BaseException:
             connection.close()
             raise
@@ -155,8 +163,15 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
-def backend_of(url: str) -> Backend:
-    """The kind of database that a URL names. ConfigError if no ledger can be kept there."""
+def backend_of(url: str, setting: str) -> Backend:
+    """The kind of database that a URL names. ConfigError, about the setting, if no ledger can be kept there."""
+    try:
+        return _backend_of(url)
+    except ConfigError as refused:
+        raise ConfigError(refused.message, path=setting, hint=refused.hint) from None
+
+
+def _backend_of(url: str) -> Backend:
     try:
         parsed = make_url(url)
     except (sql.ArgumentError, ValueError):
@@ -203,8 +218,6 @@ def dialect_insert(connection: Connection) -> Any:
     return sqlite.insert
 
 
-def refuse_foreign(connection: Connection) -> None:
-    """LedgerError for a connection that was not opened by the ledger: its transaction is not the one that counts."""
-    if MODE not in connection.get_execution_options():
-        message = "this connection is not the ledger's, so effect and proof would not be committed together"
-        raise LedgerError(message, hint="open the transaction with ctx.ledger().begin()")
+def is_ours(connection: Any) -> bool:
+    """Whether the ledger opened this connection."""
+    return isinstance(connection, Connection) and MODE in connection.get_execution_options()

@@ -1,7 +1,7 @@
 """The ledger of one installation, as the rest of the project calls it: every method is one transaction."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from orchestrator.ledger import reads, writes
 from orchestrator.ledger.effects import EffectRows, NotClosed, RowClosed
+from orchestrator.ledger.elsewhere import Elsewhere, TransactionalRows
 from orchestrator.ledger.engine import PATIENCE_S, Database
 from orchestrator.ledger.rows import (
     Accepted,
@@ -25,7 +26,7 @@ from orchestrator.ledger.rows import (
     StoredPlan,
 )
 from schemas.dead_letter import DeadLetter, DeadLetterKind
-from schemas.states import RunStatus
+from schemas.states import EffectClass, RunStatus
 
 
 def wall_ms() -> int:
@@ -42,10 +43,18 @@ class Ledger:
     threads, and across a fork.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], int] = wall_ms) -> None:
+    def __init__(
+        self, database: Database, clock: Callable[[], int] = wall_ms, elsewhere: Sequence[Elsewhere] = ()
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._elsewhere = elsewhere
         self.effects = EffectRows(database.writing, database.reading, clock)
+        self.transactional = TransactionalRows(self.effects, elsewhere)
+
+    def rows_of(self, effect: EffectClass) -> EffectRows | TransactionalRows:
+        """Where the effects of steps of this class are looked for and closed."""
+        return self.transactional if effect is EffectClass.TRANSACTIONAL else self.effects
 
     def now_ms(self) -> int:
         """The clock that stamps the ledger's rows, in milliseconds since the epoch."""
@@ -64,6 +73,8 @@ class Ledger:
         ledger can be used again.
         """
         self._database.close()
+        for each in self._elsewhere:
+            each.close()
 
     def upgrade(self) -> None:
         """Create the file and bring the schema to this release's revision; all of it or nothing. Repeated, or by
@@ -277,9 +288,26 @@ class Ledger:
             return reads.epoch(connection, namespace)
 
 
-def open_ledger(url: str, *, patience_s: float = PATIENCE_S, clock: Callable[[], int] = wall_ms) -> Ledger:
+def open_ledger(
+    url: str,
+    *,
+    patience_s: float = PATIENCE_S,
+    clock: Callable[[], int] = wall_ms,
+    effects_urls: Iterable[str] = (),
+) -> Ledger:
     """The ledger at a database URL. Nothing is opened before the first use. ConfigError: no URL of a ledger.
 
-    patience_s: how long a transaction waits for others before LedgerUnavailable.
+    patience_s: how long a transaction waits for others before LedgerUnavailable. effects_urls: databases in which
+    transactional actions have effects of their own.
     """
-    return Ledger(Database(url, patience_s), clock)
+    elsewhere = [Elsewhere(one, patience_s, clock) for one in effects_urls]
+    return Ledger(Database(url, patience_s), clock, elsewhere)
+
+
+def upgrade_effects(url: str) -> None:
+    """Make what a database of the users' own needs for effects of transactional actions; repeated, nothing."""
+    elsewhere = Elsewhere(url, PATIENCE_S, wall_ms)
+    try:
+        elsewhere.upgrade()
+    finally:
+        elsewhere.close()

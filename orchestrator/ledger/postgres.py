@@ -48,7 +48,7 @@ class PostgresDatabase:
             raise bad_url("needs the name of a database")
         if find_spec("psycopg") is None:
             hint = "pip install 'mandor[postgres]'"
-            raise ConfigError("PostgreSQL needs the driver psycopg", path="MANDOR_LEDGER_URL", hint=hint)
+            raise ConfigError("PostgreSQL needs the driver psycopg", hint=hint)
         self._url = url.set(drivername=DRIVER)
 
     def prepare(self) -> None:

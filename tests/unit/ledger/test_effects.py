@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, create_engine, insert, select
+from sqlalchemy import Connection, insert, select
 
-from orchestrator.errors import EffectRefused, LedgerError
+from orchestrator.errors import EffectRefused
 from orchestrator.ledger import (
     AlreadyLanded,
     AlreadyOpen,
@@ -260,13 +260,6 @@ def test_a_landing_inside_a_transaction_goes_with_it(ledger: Ledger) -> None:
         assert ledger.effects.land("r", "s", "do", 1, TOKEN, "1", connection) == Landed()
         raise ZeroDivisionError
     assert ledger.effects.look("r", "s", "do", 1, TOKEN) == Fresh()
-
-
-def test_a_landing_inside_somebody_elses_transaction_is_refused(ledger: Ledger) -> None:
-    other = create_engine("sqlite://")
-    with other.connect() as connection, pytest.raises(LedgerError, match="not the ledger's"):
-        ledger.effects.land("r", "s", "do", 1, TOKEN, "1", connection)
-    other.dispose()
 
 
 @pytest.mark.parametrize(
