@@ -103,6 +103,8 @@ class Settings(BaseSettings):
     visibility_timeout_s: Seconds = Field(3600.0, description="when the broker gives an unacknowledged message back")
     term_grace_s: Seconds = Field(20.0, description="what a worker has between SIGTERM and the end")
     finished_ttl_s: Seconds = Field(86_400.0, description="how long Redis keeps a finished run")
+    ledger_runs_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a finished run")
+    ledger_letters_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a dead letter")
     store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included")
 
     flower_address: str = Field("127.0.0.1", min_length=1, description="address that Flower listens on")
@@ -176,6 +178,12 @@ def _broken(given: Settings) -> Iterator[Broken]:
             given.visibility_timeout_s > attempt_s,
             ("timeout_s", "planner_timeout_s", "stop_grace_s"),
             "the broker would give a message back while its step still runs",
+        ),
+        (
+            "finished_ttl_s",
+            given.finished_ttl_s < given.ledger_runs_d * 86_400,
+            ("ledger_runs_d",),
+            "the ledger would forget a run that Redis still has",
         ),
         ("timeout_s", given.timeout_s < given.deadline_s, ("deadline_s",), "one attempt may not outlast its run"),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, select
+from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, delete, select
 from sqlalchemy import exc as sql
 
 from orchestrator.errors import LedgerError, LedgerMissing
@@ -60,6 +60,11 @@ class Elsewhere:
         """The same for every way to reach this database."""
         with self._database.reading() as connection:
             return str(connection.execute(select(place.c.id)).scalar_one())
+
+    def forget(self, run_ids: Sequence[str]) -> None:
+        """Delete the effects of these runs."""
+        with self._database.writing() as connection:
+            connection.execute(delete(rows).where(rows.c.run_id.in_(run_ids)))
 
     def close(self) -> None:
         """Close idle connections."""

@@ -1,13 +1,13 @@
 """The ledger of one installation, as the rest of the project calls it: every method is one transaction."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from orchestrator.ledger import reads, writes
+from orchestrator.ledger import prune, reads, writes
 from orchestrator.ledger.effects import EffectRows, NotClosed, RowClosed
 from orchestrator.ledger.elsewhere import Elsewhere, TransactionalRows
 from orchestrator.ledger.engine import PATIENCE_S, Database
@@ -21,12 +21,16 @@ from orchestrator.ledger.rows import (
     LedgerRun,
     ListedRun,
     PlannerAnswer,
+    Pruned,
     Record,
     RecordChange,
+    RunFilter,
     StoredPlan,
 )
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.states import EffectClass, RunStatus
+
+ANY_RUN: Final = RunFilter()
 
 
 def wall_ms() -> int:
@@ -111,10 +115,12 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.newest_runs(connection, limit, before)
 
-    def listed(self, limit: int, before: str | None = None) -> list[ListedRun]:
-        """The same page as `runs`, of what a list shows: goals, contexts and plans stay where they are."""
+    def listed(self, limit: int, before: str | None = None, wanted: RunFilter = ANY_RUN) -> list[ListedRun]:
+        """A page as of `runs`, of runs that are wanted and of what a list shows: goals, contexts and plans stay where
+        they are.
+        """
         with self._database.reading() as connection:
-            return reads.listed_runs(connection, limit, before)
+            return reads.listed_runs(connection, limit, before, wanted)
 
     def open_runs(self, after: str | None, limit: int) -> list[LedgerRun]:
         """Up to `limit` runs that have no end yet, in the order of their ids, beyond the id `after`."""
@@ -164,16 +170,23 @@ class Ledger:
             return writes.start_undoing(connection, run_id, generation)
 
     def end_run(
-        self, run_id: str, generation: int, status: RunStatus, reason: str | None, version: int, ended_at_ms: int
+        self,
+        run_id: str,
+        generation: int,
+        status: RunStatus,
+        reason: str | None,
+        version: int,
+        ended_at_ms: int,
+        errors: Collection[str] = (),
     ) -> bool:
-        """Write how a generation of a run ended, after the state store settled it.
+        """Write how a generation of a run ended, after the state store settled it. errors: kinds it is found by.
 
         True: written by this call. False: this generation (or a later one) has its end already, which stays as it is.
         In both cases the ledger has the end. After a crash before it the run is still due, and settled again.
         NotFound: no such run was accepted.
         """
         with self._database.writing() as connection:
-            return writes.end_run(connection, run_id, generation, status, reason, version, ended_at_ms)
+            return writes.end_run(connection, run_id, generation, status, reason, version, ended_at_ms, errors)
 
     def decide(
         self,
@@ -274,6 +287,21 @@ class Ledger:
         """One letter with all its content."""
         with self._database.reading() as connection:
             return reads.letter(connection, letter_id)
+
+    def prune(self, runs_before_ms: int, letters_before_ms: int, limit: int) -> Pruned:
+        """Delete up to `limit` runs that ended before a moment, with all that belongs to them, and as many letters that
+        were written before another.
+
+        Repeat it while it finds any: each call is short, and keeps others from writing no longer. A request_id of a run
+        that went is free again. After a crash in between a repeat goes on.
+        """
+        with self._database.reading() as connection:
+            going = prune.old_runs(connection, runs_before_ms, limit)
+        for each in self._elsewhere if going else ():
+            each.forget(going)
+        with self._database.writing() as connection:
+            forgotten = prune.forget_runs(connection, going, runs_before_ms)
+            return Pruned(forgotten, prune.forget_letters(connection, letters_before_ms, limit))
 
     def create_epoch(self, namespace: str, shards: int) -> Epoch:
         """The namespace's epoch, drawn by the first call: every caller gets the same. ConfigError: it was drawn for

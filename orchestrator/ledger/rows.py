@@ -58,6 +58,32 @@ class ListedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs are looked for; None asks for nothing. ended: those that have an end, or (False) that have none.
+
+    status: of an end; since, until: accepted at or after, before; action: of any of the run's plans; error: kind of an
+    error that the run ended with.
+    """
+
+    ended: bool | None = None
+    status: RunStatus | None = None
+    session_id: str | None = None
+    planner: str | None = None
+    action: str | None = None
+    error: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many runs and letters went."""
+
+    runs: int
+    letters: int
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """created: by this call. run: the row that stands; a caller that finds it ended must not start it again."""
 
