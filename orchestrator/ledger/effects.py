@@ -237,6 +237,15 @@ class EffectRows:
         self._write(connection, effect, state=EffectState.NONE, since=0)
         return RowClosed(EffectState.NONE, None)
 
+    def landed(self, run_id: str) -> dict[str, str]:
+        """The tokens of a run's steps whose effects have landed, by step."""
+        column = self._table.c
+        mine = and_(column.run_id == run_id, column.kind == "do", column.state == EffectState.LANDED)
+        with self._read() as connection:
+            return {
+                row.step_id: row.token for row in connection.execute(select(column.step_id, column.token).where(mine))
+            }
+
     def is_late(self, run_id: str, step_id: str) -> bool:
         """Whether an effect of the step happened after its claim had been ended."""
         with self._read() as connection:

@@ -88,6 +88,10 @@ class TransactionalRows:
         found = [each.close(run_id, step_id, kind, fence, void) for each in self._all()]
         return next((row for row in found if row.state is EffectState.LANDED), found[0])
 
+    def landed(self, run_id: str) -> dict[str, str]:
+        """The tokens of a run's steps whose effects have landed anywhere, by step."""
+        return {step_id: token for each in self._all() for step_id, token in each.landed(run_id).items()}
+
     def land(
         self, run_id: str, step_id: str, kind: Kind, fence: int, token: str, result_text: str, connection: Any
     ) -> Landed | AlreadyLanded | Closed:

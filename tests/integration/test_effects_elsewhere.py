@@ -97,6 +97,7 @@ def test_whoever_closes_finds_what_happened_there(shop: Shop) -> None:
     with closing(open_ledger(shop.ledger_url, effects_urls=[shop.url])) as supervisor:
         rows = supervisor.rows_of(EffectClass.TRANSACTIONAL)
         assert rows.close("r", "s", "do", 3) == RowClosed(EffectState.LANDED, "3")
+        assert (supervisor.transactional.landed("r"), supervisor.effects.landed("r")) == ({"s": TOKEN}, {})
     assert shop.ledger.effects.close("r", "s", "do", 3).state is EffectState.NONE  # the ledger alone knows nothing
 
 
