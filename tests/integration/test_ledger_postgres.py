@@ -18,7 +18,7 @@ from orchestrator.ledger.engine import Database
 from orchestrator.ledger.tables import REVISION, VERSION_TABLE, runs
 from schemas.states import RunStatus
 from tests.support.ledgers import accepted, databases
-from tests.support.postgres import PASSWORD, Postgres, running_postgres
+from tests.support.postgres import PASSWORD, Postgres, binary, running_postgres
 
 TOKEN = "step:plan:0:hash"
 
@@ -44,6 +44,11 @@ def ledger(url: str) -> Iterator[Ledger]:
 def said(error: BaseException) -> str:
     """All that a log would show of an error, its causes included."""
     return "".join(traceback.format_exception(error))
+
+
+def test_without_a_server_the_tests_are_skipped_with_the_mend() -> None:
+    with pytest.raises(pytest.skip.Exception, match="apt-get install -y postgresql"):
+        binary("no-such-program")
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
