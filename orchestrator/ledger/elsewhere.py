@@ -55,6 +55,14 @@ class Elsewhere:
             if connection.execute(select(place.c.id)).first() is None:
                 connection.execute(place.insert().values(id=uuid.uuid4().hex, layout=LAYOUT))
 
+    def check(self) -> None:
+        """Return if the database can be reached and has our tables; else raise."""
+        try:
+            with self._database.reading():
+                pass
+        except LedgerMissing as missing:
+            raise LedgerMissing(missing.message, path="MANDOR_EFFECTS_URLS", hint=UPGRADE) from None
+
     @cached_property
     def id(self) -> str:
         """The same for every way to reach this database."""

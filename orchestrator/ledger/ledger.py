@@ -95,6 +95,12 @@ class Ledger:
         with self._database.reading():
             pass
 
+    def check_elsewhere(self) -> int:
+        """Return how many databases of the users' own there are, if all can be reached and are prepared; else raise."""
+        for each in self._elsewhere:
+            each.check()
+        return len(self._elsewhere)
+
     def accept(self, run: AcceptedRun) -> Accepted | ConflictingSubmission:
         """Remember a run before anything else knows of it.
 
