@@ -136,11 +136,16 @@ def submit(
     row = _remember(ledger, to_accept(submission, resolve_policy(submission, settings), principal, fallback_id))
     bind(run_id=row.run_id, session_id=row.session_id, request_id=row.request_id, policy_hash=row.policy_hash)
     emit(events.PolicyResolved(("installation", "request") if submission.policy else ("installation",)))
-    if row.ended_at is not None:
+    if row.ended_at is not None or _was_lost(store, row):
         return SubmitAnswer(run_id=row.run_id, status=RunStatus(row.status), created=False)
     answer = _create(app, store, row, to_create(row, settings))
     emit(events.RunAccepted(answer.created, submission.planner))
     return answer
+
+
+def _was_lost(store: Store, row: LedgerRun) -> bool:
+    """Whether the store has lost the run, which had a plan. Created anew, it would know of nothing that was done."""
+    return row.plan_hash is not None and store.views.run(RunRef(row.run_id, row.session)) is None
 
 
 def _remember(ledger: Ledger, run: AcceptedRun) -> LedgerRun:
