@@ -132,7 +132,8 @@ def unreadable(app: App, ledger: Ledger, queue: str, headers: Mapping[str, Any],
     """Keep a message that no task can be given; answers the letter's id. Delivered again, it is the same letter."""
     raw = body if isinstance(body, bytes) else body.encode("utf-8", "surrogateescape")
     content = {"queue": queue, "headers": repr(dict(headers))[:SHOWN_BYTES], "bytes": len(raw), **_shown(raw)}
-    name = sha256_hex(f"{queue} {headers.get('id')} {sha256_hex(raw)}")
+    # also by why: without an id, what is no message at all and one with a bad header may have the same bytes
+    name = sha256_hex(f"{queue} {headers.get('id')} {reason} {sha256_hex(raw)}")
     return write(app, ledger, DeadLetterKind.MESSAGE, reason, f"message:{name}", content)
 
 
