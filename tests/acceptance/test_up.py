@@ -164,7 +164,7 @@ def test_who_refuses_to_start_ends_them_all_and_says_why(folder: Path) -> None:
     with running_up(folder, environment(folder) | {"MANDOR_ACTIONS": "no_such_module"}) as up:
         assert up.wait(READY_S) == 1
         assert "no_such_module" in up.text
-        assert re.search(r"error: (steps|planner|supervise) refuses to start", up.text)
+        assert re.search(r"error: (control|steps|planner|supervise|beat) refuses to start", up.text)
         assert "Traceback" not in up.text
 
 
