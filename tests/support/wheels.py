@@ -15,8 +15,8 @@ from typing import Final
 
 from tests.support.environment import ROOT, clean_environment
 
-COPIED: Final = ("tests", "examples", "pyproject.toml")
-OF_THE_CHECKOUT: Final = ("wheel", "dev", "bench", "quickstart")  # acceptance tests that build, read or time it
+COPIED: Final = ("tests", "examples", "pyproject.toml", "README.md")
+OF_THE_CHECKOUT: Final = ("wheel", "dev", "bench")  # acceptance tests of what no wheel holds
 
 
 def build_wheel(folder: Path) -> Path:
