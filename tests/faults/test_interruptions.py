@@ -241,20 +241,21 @@ def assert_told_as_it_was(system: System, runs: dict[Case, str]) -> None:
 BAD = step("test.flaky", "then", failures=0, for_good=True)
 ONE_TRY = {"limits": {"attempts": 1}}
 
-Account = tuple[str, int, int, bool, list[str]]  # run's status; acted, undone, came late; letters
+# run's status; how often it acted, was undone, was to be undone and was not there; whether it came late; letters
+Account = tuple[str, int, int, int, bool, list[str]]
 
-NEVER_BEGAN: Account = ("failed", 0, 0, False, ["retry_exhausted"])
-COMPLETED: Account = ("compensated", 1, 1, False, [])
+NEVER_BEGAN: Account = ("failed", 0, 0, 0, False, ["retry_exhausted"])
+COMPLETED: Account = ("compensated", 1, 1, 0, False, [])
 ZOMBIES: dict[Case, Account] = {
-    (CLAIMED, PURE): ("failed", 1, 0, False, ["retry_exhausted"]),  # nothing of it is outside
-    (CLAIMED, IDEMPOTENT): ("compensated", 1, 1, True, ["retry_exhausted"]),
+    (CLAIMED, PURE): ("failed", 1, 0, 0, False, ["retry_exhausted"]),  # nothing of it is outside
+    (CLAIMED, IDEMPOTENT): ("compensated", 1, 1, 1, True, ["retry_exhausted"]),
     (CLAIMED, KEYED): NEVER_BEGAN,
     (CLAIMED, ONCE_WITH_PROBE): NEVER_BEGAN,
     (CLAIMED, TRANSACTIONAL): NEVER_BEGAN,
-    (OPENED, KEYED): ("compensated", 1, 1, True, ["late_effect", "retry_exhausted"]),
-    (OPENED, ONCE_WITH_PROBE): ("compensated", 1, 1, True, ["in_doubt", "late_effect"]),
-    (ACTED, IDEMPOTENT): ("compensated", 1, 1, True, ["retry_exhausted"]),
-    (ACTED, KEYED): ("compensated", 1, 1, True, ["late_effect", "retry_exhausted"]),
+    (OPENED, KEYED): ("compensated", 1, 1, 1, True, ["late_effect", "retry_exhausted"]),
+    (OPENED, ONCE_WITH_PROBE): ("compensated", 1, 1, 1, True, ["in_doubt", "late_effect"]),
+    (ACTED, IDEMPOTENT): ("compensated", 1, 1, 1, True, ["retry_exhausted"]),
+    (ACTED, KEYED): ("compensated", 1, 1, 1, True, ["late_effect", "retry_exhausted"]),
     (ACTED, ONCE_WITH_PROBE): COMPLETED,
     **{(LANDED, action): COMPLETED for action in (IDEMPOTENT, KEYED, ONCE_WITH_PROBE, TRANSACTIONAL)},
     (COMMITTED, KEYED): COMPLETED,
@@ -285,10 +286,11 @@ def accounts(system: System, runs: dict[Case, str]) -> dict[Case, Account]:
 
 def account(system: System, place: str, run_id: str) -> Account:
     log = system.effects(run_id=run_id, step_id=place)
-    acted, undone = (sum(line["what"] == what for line in log) for what in ("noted", "undone"))
+    counted = ("noted", "undone", "found_nothing")
+    acted, undone, in_vain = (sum(line["what"] == what for line in log) for what in counted)
     letters = sorted(letter.reason for letter in system.view(run_id).dead_letters)
     late = system.installed.ledger.effects.is_late(run_id, place)
-    return status(system, run_id), acted, undone, late, letters
+    return status(system, run_id), acted, undone, in_vain, late, letters
 
 
 def test_a_zombie_that_dies_before_it_can_tell_is_found_out(system: System) -> None:
@@ -303,5 +305,5 @@ def test_a_zombie_that_dies_before_it_can_tell_is_found_out(system: System) -> N
     run_id = runs[case]
     refused = eventually(lambda: system.effects(what="held", run_id=run_id, value=REFUSED), what="a refused landing")
     os.kill(refused[0]["pid"], signal.SIGKILL)
-    owed: Account = ("compensated", 1, 1, True, ["late_effect", "retry_exhausted"])
+    owed: Account = ("compensated", 1, 1, 1, True, ["late_effect", "retry_exhausted"])
     becomes(lambda: account(system, case[0], run_id), owed)
