@@ -105,6 +105,7 @@ class Settings(BaseSettings):
     finished_ttl_s: Seconds = Field(86_400.0, description="how long Redis keeps a finished run")
     ledger_runs_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a finished run")
     ledger_letters_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a dead letter")
+    prune_s: Seconds = Field(60.0, description="from one look for what is too old to keep to the next")
     store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included")
 
     flower_address: str = Field("127.0.0.1", min_length=1, description="address that Flower listens on")

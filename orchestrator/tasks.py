@@ -31,6 +31,7 @@ from orchestrator.supervisors import (
     apply_decisions,
     end_waits,
     enforce_deadlines,
+    prune_ledger,
     reclaim_stale_leases,
     redispatch_lost_steps,
     retry_due_steps,
@@ -284,3 +285,4 @@ _supervisor(settle_runs.NAME, lambda: settle_runs.run_once(app, store(), ledger(
 _supervisor(end_waits.NAME, lambda: end_waits.run_once(app, store(), ledger(), settings()))
 _supervisor(apply_decisions.NAME, lambda: apply_decisions.run_once(app, store(), ledger()))
 _supervisor(trigger_compensation.NAME, lambda: trigger_compensation.run_once(app, store(), ledger(), settings()))
+_supervisor(prune_ledger.NAME, lambda: prune_ledger.run_once(ledger(), settings()))
