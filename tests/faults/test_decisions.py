@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -174,7 +175,15 @@ def test_a_doubt_is_settled_by_a_person(new_system: Any) -> None:
     assert [line["value"] for line in system.effects(run_id=run_id, what="noted")] == ["seen"]
 
 
+def not_told(system: System) -> Path:
+    """The file that the action `test.until_told` waits for, not there yet."""
+    told = system.effect_log.parent / "told"
+    told.unlink(missing_ok=True)
+    return told
+
+
 def test_a_failed_run_is_started_over(system: System) -> None:
+    told = not_told(system)
     system.start_steps()
     run_id = system.submit(
         step("test.note", "a", value="kept"),
@@ -185,7 +194,7 @@ def test_a_failed_run_is_started_over(system: System) -> None:
     first = system.wait(run_id)
     assert (first.status, first.reason) == ("failed", "step_failed:b")
     eventually(lambda: in_ledger(system, run_id).ended_at, what="the end in the ledger")
-    (system.effect_log.parent / "told").touch()
+    told.touch()
     answer = mandor_says("run", "retry", run_id, "--by", "ann")
     assert (answer["outcome"], answer["message"]) == ("retried:2", "started over, as generation 2")
     view = system.wait(run_id)
@@ -195,6 +204,38 @@ def test_a_failed_run_is_started_over(system: System) -> None:
     eventually(lambda: in_ledger(system, run_id).ended_at, what="the second end in the ledger")
     row = in_ledger(system, run_id)
     assert (row.status, row.generation, row.ended_at is not None) == ("succeeded", 2, True)
+
+
+def test_a_run_is_started_over_from_a_step(system: System) -> None:
+    """With a new key the order is placed twice; without one its row answers, whatever else is done again before it."""
+    told = not_told(system)
+    system.start_steps()
+    run_id = system.submit(
+        step("test.note", "a", value="price"),
+        step("test.order", "b", value=result_of("a")),
+        step("test.until_told", "c", value="now"),
+        step("test.echo", "d", [], value="aside"),
+        policy={"on_failure": "stop"},
+    )
+
+    def noted() -> list[int]:
+        return [len(system.effects(run_id=run_id, step_id=step_id, what="noted")) for step_id in "ab"]
+
+    assert system.wait(run_id).status == "failed"
+    assert "needs no new key" in mandor_says("run", "retry", run_id, "--new-key", "b", code=1)["error"]["message"]
+    twice = mandor_says("run", "retry", run_id, "--from", "a", "--new-key", "b", "--reason", "the bank took it back")
+    assert twice["outcome"] == "retried:2"
+    assert (system.wait(run_id).status, noted()) == ("failed", [2, 2])
+    told.touch()
+    mandor_says("run", "retry", run_id, "--from", "a")
+    view = system.wait(run_id)
+    assert (view.status, view.generation, noted()) == ("succeeded", 3, [3, 2])
+    assert {one.id: one.attempt_group for one in view.steps} == {"a": 0, "b": 1, "c": 0, "d": 0}
+
+
+def test_steps_are_named_in_one_run_only(system: System) -> None:
+    refused = mandor_says("run", "retry", "--status", "failed", "--from", "a", "--yes", code=2)
+    assert "are about one run" in refused["error"]["message"]
 
 
 def test_many_runs_by_a_filter(system: System) -> None:

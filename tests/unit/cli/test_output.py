@@ -13,6 +13,7 @@ def step(index: int, status: str = "completed") -> StepView:
             "action": "a",
             "status": status,
             "attempt": 1,
+            "attempt_group": 0,
             "fence": 1,
             "step_token": "step",
             "policy_hash": None,
