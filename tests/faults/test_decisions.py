@@ -22,7 +22,7 @@ from orchestrator.store.replies import Committed, Fenced, Settled
 from schemas.states import Fact
 from tests.support.servers import Server
 from tests.support.stores import Clock, Scene, clocked_store, new_step, ref_of
-from tests.support.system import SWEEP_S, System, result_of, step
+from tests.support.system import System, result_of, step
 from tests.support.waiting import eventually
 from workers.cli import mandor
 
@@ -126,7 +126,7 @@ def test_an_approval_outlives_the_chords_keys(system: System) -> None:
     assert [(wait["what"], wait["step_id"], wait["mover"]) for wait in waits] == [("approval", "b", "a person")]
     app = system.installed.app
     keys = [app.backend.get_key_for_group(f"{run_id}.g1", suffix) for suffix in (".s", ".j", ".t", ".d")]
-    app.backend.client.delete(*keys)
+    assert app.backend.client.delete(*keys) > 0
     assert not system.effects(run_id=run_id)
     assert mandor_says("run", "approve", run_id, "--by", "ann")["step_id"] == "b"
     assert system.wait(run_id).status == "succeeded"
@@ -261,67 +261,6 @@ def test_a_decision_whose_process_died_is_finished_by_the_supervisor(system: Sys
     eventually(lambda: statuses(system, run_id).get("a") == "waiting_approval")
     system.installed.ledger.decide(run_id, 1, "cancel", "ann", None)
     assert system.wait(run_id).status == "cancelled"
-
-
-# ---- beats
-
-
-def test_two_beats_are_harmless(new_system: Any) -> None:
-    system = new_system()
-    system.start_control()
-    system.processes.beat("second-beat")
-    system.processes.worker("second-supervise", queues="supervise", concurrency=2)
-    system.start_steps(concurrency=2)
-    runs = [system.submit(*(step("test.note", f"s{i}", value=str(i)) for i in range(4))) for _ in range(5)]
-    for run_id in runs:
-        view = system.wait(run_id)
-        assert (view.status, [one.attempt for one in view.steps]) == ("succeeded", [1] * 4)
-        assert len(system.effects(run_id=run_id, what="noted")) == 4
-        assert [event.event for event in system.events(run_id)].count("run.succeeded") == 1
-
-
-def test_without_a_beat_nothing_is_lost(new_system: Any) -> None:
-    """Nobody looks for a while that is long against every lease; healthy steps go on, the dead ones afterwards."""
-    system = new_system()
-    system.start_control()
-    system.start_steps("first", concurrency=1)
-    lost = system.submit(step("test.note", "a", value="x", hold_s=600))
-    eventually(lambda: system.effects(run_id=lost, what="began"))
-    system.processes.kill("beat")
-    system.processes.kill("first")
-    system.start_steps("second", concurrency=1)
-    healthy = system.submit(step("test.note", "a", value="x"), step("test.note", "b", value="y"))
-    assert system.wait(healthy).status == "succeeded"
-    lapsed = system.view(lost).steps[0]
-    eventually(lambda: system.view(lost).steps[0].status == "STALE", what="a lease that nobody ends")
-    assert lapsed.attempt == 1
-    system.processes.beat("new-beat")
-    view = system.wait(lost)
-    assert (view.status, view.steps[0].attempt) == ("succeeded", 2)
-
-
-def test_a_beat_killed_at_random(new_system: Any) -> None:
-    system = new_system()
-    system.start_control()
-    system.start_steps(concurrency=2)
-    drawn = random.Random(20260117)
-    runs = [system.submit(step("test.flaky", "a", failures=1), step("test.note", "b", value="x")) for _ in range(4)]
-    name = "beat"
-    for number in range(4):
-        eventually_after(system, drawn.uniform(0, 2 * SWEEP_S))
-        system.processes.kill(name)
-        name = f"beat-{number}"
-        system.processes.beat(name)
-    for run_id in runs:
-        assert system.wait(run_id, timeout_s=60).status == "succeeded"
-        assert len(system.effects(run_id=run_id, what="noted")) == 1
-
-
-def eventually_after(system: System, seconds: float) -> None:
-    """Return when the store's clock is so much later."""
-    store = system.installed.store
-    then = store.now_ms() + seconds * 1000
-    eventually(lambda: store.now_ms() >= then)
 
 
 # ---- a decision and the last commit at the same moment: two processes' worth of connections, in every order

@@ -131,23 +131,31 @@ def stop_worker(system: System, _: dict[Case, str]) -> None:
     system.processes.child("first").signal(signal.SIGTERM)
 
 
-INTERRUPTIONS: dict[str, tuple[Callable[[System, dict[Case, str]], None], dict[Case, End], float]] = {
-    "a killed child": (kill_children, ENDS, BOUND_S),
-    "a killed worker": (kill_worker, UNPROVEN, BOUND_S),
-    "a worker that is asked to stop": (stop_worker, ENDS, BOUND_S + TERM_S),
+HELD_CLAIMS = {(place, action) for place, action in ENDS if place not in (POPPED, COMMITTED)}
+# how it is interrupted, how that ends, which claims the parent has ended, and within which time they have ended
+INTERRUPTIONS: dict[str, tuple[Callable[[System, dict[Case, str]], None], dict[Case, End], set[Case], float]] = {
+    "a killed child": (kill_children, ENDS, HELD_CLAIMS, BOUND_S),
+    "a killed worker": (kill_worker, UNPROVEN, set(), BOUND_S),
+    "a worker that is asked to stop": (stop_worker, ENDS, HELD_CLAIMS, BOUND_S + TERM_S),
 }
 
 
 @pytest.mark.parametrize("name", INTERRUPTIONS)
 def test_an_attempt_that_is_interrupted(system: System, held: dict[Case, str], name: str) -> None:
-    interrupt, expected, bound_s = INTERRUPTIONS[name]
+    interrupt, expected, by_parent, bound_s = INTERRUPTIONS[name]
     system.start_steps("second", concurrency=4)
     at_ms = system.installed.store.now_ms()
     interrupt(system, held)
     wait_for_all(system, held)
     assert ends(system, held) == expected
     assert slowest(system, held, at_ms) < bound_s * 1000
+    assert with_event(system, held, "step.claim_ended") == by_parent
     assert_told_as_it_was(system, held)
+
+
+def with_event(system: System, runs: dict[Case, str], name: str) -> set[Case]:
+    """The cases to which this happened."""
+    return {case for case, run_id in runs.items() if name in [one.event for one in system.events(run_id)]}
 
 
 def test_an_attempt_that_is_frozen_and_wakes_up_when_all_is_over(system: System, held: dict[Case, str]) -> None:
@@ -184,7 +192,7 @@ def idle_again(system: System) -> None:
 
 def slowest(system: System, runs: dict[Case, str], at_ms: int) -> int:
     """Milliseconds from the interruption until the last lost claim was ended. A lost message is missed later."""
-    claimed = [run_id for (place, _), run_id in runs.items() if place not in (POPPED, COMMITTED)]
+    claimed = [run_id for case, run_id in runs.items() if case in HELD_CLAIMS]
     return max(ended(system, run_id, at_ms) for run_id in claimed) - at_ms
 
 
