@@ -19,8 +19,7 @@ from orchestrator.decisions import Desk
 from orchestrator.ledger import Ledger, LedgerRun, open_ledger
 from orchestrator.settings import Settings, settings
 from orchestrator.store import Store
-from orchestrator.store.replies import DUTIES
-from orchestrator.store.replies import Dispatch, Publish
+from orchestrator.store.replies import DUTIES, Dispatch, Publish
 from orchestrator.supervisors import (
     apply_decisions,
     end_waits,
