@@ -8,7 +8,8 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from orchestrator.ledger import prune, reads, writes
-from orchestrator.ledger.effects import EffectRows, NotClosed, RowClosed
+from orchestrator.ledger.answers import NotClosed, RowClosed
+from orchestrator.ledger.effects import EffectRows
 from orchestrator.ledger.elsewhere import Elsewhere, TransactionalRows
 from orchestrator.ledger.engine import PATIENCE_S, Database
 from orchestrator.ledger.rows import (
@@ -54,6 +55,7 @@ class Ledger:
         self._clock = clock
         self._elsewhere = elsewhere
         self.effects = EffectRows(database.writing, database.reading, clock)
+        self.late = self.effects.late
         self.transactional = TransactionalRows(self.effects, elsewhere)
 
     def rows_of(self, effect: EffectClass) -> EffectRows | TransactionalRows:
