@@ -15,16 +15,20 @@ from typing import Any
 from orchestrator import dead_letters, dispatch
 from orchestrator.compensation import GivenUp
 from orchestrator.dispatch import App
+from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved, StoreUnavailable
 from orchestrator.ledger import Late, Ledger
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Dispatch
 from orchestrator.store.views import RunState, StepState
 from orchestrator.supervisors.passes import AT_ONCE, Counts
+from orchestrator.telemetry import events
+from orchestrator.telemetry.logs import emit, identity
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef, undo_key
 from schemas.states import RUN_TERMINAL, EffectClass, StepStatus
 
+NAME = "late-effects"
 REASON = "late_effect"
 LOST = {"kind": "worker_lost", "message": "the worker that undid it was lost"}
 UNDONE = frozenset({StepStatus.COMPENSATED, StepStatus.COMPENSATION_FAILED})  # well or not
@@ -55,9 +59,23 @@ def look(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:
     untouched_since = ledger.now_ms() - round(settings.dispatch_check_s * 1000)
     total = Counts()
     for late in ledger.late.owed(untouched_since, AT_ONCE):
-        sent = attend(app, store, ledger, late)
-        total += Counts(taken=1, moved=int(sent > 0), sent=sent)
+        with identity(run_id=late.run_id, step_id=late.step_id):
+            total += _attend(app, store, ledger, late)
     return total
+
+
+def _attend(app: App, store: Store, ledger: Ledger, late: Late) -> Counts:
+    """Whatever one is met with, the others have their turn; and it does not stand in front of them again at once."""
+    try:
+        sent = attend(app, store, ledger, late)
+    except (StoreUnavailable, StoreMoved, StoreAmnesia, LedgerUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001  # it is told, and looked at again later
+        kind = error.kind if isinstance(error, MandorError) else type(error).__name__
+        emit(events.PassFailed(NAME, kind, events.where(error)))
+        _wait(ledger, late)
+        return Counts(taken=1, failed=1)
+    return Counts(taken=1, moved=int(sent > 0), sent=sent)
 
 
 def attend(app: App, store: Store, ledger: Ledger, late: Late) -> int:

@@ -143,6 +143,23 @@ def test_another_attempt_under_the_same_key_may_complete_the_step(made: Late, re
     made.messages()
 
 
+def test_one_that_cannot_be_dealt_with_stands_in_nobodys_way(made: Late) -> None:
+    """Its step's record is damaged; it has waited longer than the other."""
+    other = ref_of("other")
+    made.ledger.accept(run_named("other"))
+    second = doubtful(Scene(made.scene.store, made.scene.clock, other), made.app, made.ledger, made.queue, "keyed")
+    for late in (made, second):
+        late.undo()
+        late.come()
+        made.scene.clock.advance(1)
+    keys = made.scene.store.keys
+    made.app.backend.client.hset(keys.part(made.scene.ref, "steps"), "a", "{")
+    counts = made.after(CHECK_MS)
+    assert (counts.taken, counts.failed, counts.sent) == (2, 1, 1)
+    assert made.after(CHECK_MS - 1) == Counts()
+    made.messages()
+
+
 def test_each_late_effect_that_cannot_be_undone_has_a_letter(made: Late) -> None:
     made.undo()
     for fence in (made.fence, made.fence + 1):
