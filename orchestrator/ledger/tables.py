@@ -24,7 +24,7 @@ from sqlalchemy import (
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
-REVISION = "0002"  # of the schema these tables describe
+REVISION = "0003"  # of the schema these tables describe
 VERSION_TABLE = "mandor_ledger_version"
 RUN_ID, STEP_ID, SHA256 = 36, 64, 64
 metadata = MetaData()
@@ -182,6 +182,7 @@ dead_letters = Table(
     UniqueConstraint("dedup_hash", name="one_letter_per_cause"),
     Index("letters_by_time", "created_at", "id"),
     Index("letters_by_run", "run_id"),
+    Index("letters_by_status", "status", "kind"),
 )
 
 records = Table(

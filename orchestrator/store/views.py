@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from orchestrator.store.keys import Keys
@@ -126,6 +127,15 @@ class Event:
     fields: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Members of a duty; overdue: those whose time has come; first: when the first one's comes, None: there is none."""
+
+    members: int
+    overdue: int
+    first: int | None
+
+
 class Views:
     """What an operator or a client may see of a run."""
 
@@ -163,6 +173,19 @@ class Views:
     def last_pass(self, shard: int, duty: Duty) -> int:
         """When a pass over this duty last began in a shard; 0: never."""
         return int(self._ask("HGET", self._keys.prefix(shard) + "pass", duty) or 0)
+
+    def backlog(self, shard: int, duty: Duty, now: int) -> Backlog:
+        """What a duty has before it in a shard."""
+        key = self._keys.due(shard, duty)
+        first = self._ask("ZRANGE", key, 0, 0, "WITHSCORES")
+        flat = list(chain.from_iterable(first)) if first and isinstance(first[0], list) else first
+        overdue = int(self._ask("ZCOUNT", key, "-inf", now))
+        return Backlog(int(self._ask("ZCARD", key)), overdue, int(float(flat[1])) if flat else None)
+
+    def first_due(self, shard: int, duty: Duty, count: int) -> list[RunRef]:
+        """The runs that come first under a duty that is about runs."""
+        members = self._ask("ZRANGE", self._keys.due(shard, duty), 0, count - 1)
+        return [RunRef(*reversed(member.split("|", 1))) for member in members]
 
     def needs(self, ref: RunRef, step_id: str) -> tuple[str, ...]:
         """The steps that this one waits for, as its plan says; () for an unknown step."""
