@@ -209,6 +209,8 @@ def test_every_fact_that_exists_is_counted_or_left_out_on_purpose(counted: Metri
         "EffectOpened",
         "EffectLanded",
         "EffectClosed",
+        "EffectMayBeLate",
+        "EffectUntold",
         "ProbeSent",
         "ProbeAnswered",
         "UndoBegun",
