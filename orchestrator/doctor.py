@@ -31,6 +31,7 @@ SKEW_S: Final = 1.0  # beyond it, times in logs and in the store tell different 
 LATE_PASSES: Final = 5  # so many intervals without a pass, and nobody is watching
 LATE_LEAST_S: Final = 15.0
 OLD_DECISION_S: Final = 60.0
+OLD_ENTRY_S: Final = 60.0
 FULL: Final = 0.9
 ANSWER_S: Final = 2.0
 
@@ -243,6 +244,20 @@ def _age_s(store: Store, duty: Duty) -> float | None:
     return None if not all(passes) else (store.now_ms() - min(passes)) / 1000
 
 
+def drain(patient: Patient) -> Iterator[Finding]:
+    """What the ledger does not know yet would be lost with the server."""
+    store, most = patient.store, patient.settings.undrained_most
+    waiting = max(store.stream.length(shard) for shard in range(store.shards))
+    ages = [store.stream.oldest_at(shard) for shard in range(store.shards)]
+    oldest_s = (store.now_ms() - min((at for at in ages if at is not None), default=store.now_ms())) / 1000
+    text = f"the fullest shard has {waiting} transitions that are not in the ledger, the oldest for {oldest_s:.0f} s"
+    if waiting > FULL * most or oldest_s > OLD_ENTRY_S:
+        mend = "is the ledger away, or no worker on the supervise queue? At MANDOR_UNDRAINED_MOST no new run is taken"
+        yield Finding("drain", "wrong", text, mend)
+    else:
+        yield Finding("drain", "ok", text)
+
+
 # ---- the broker
 
 
@@ -290,6 +305,7 @@ THERE: Final[tuple[tuple[str, Examination], ...]] = (
     ("clock", clock),
     ("shards", shards),
     ("supervisors", supervisors),
+    ("drain", drain),
     ("broker", broker),
     ("consumers", consumers),
 )

@@ -20,6 +20,7 @@ SUPERVISORS: Final = (
     "end-waits",
     "apply-decisions",
     "trigger-compensation",
+    "drain-ledger",
 )
 
 QUEUES: Final = ("plan", "steps", "control", "supervise", "dlq")

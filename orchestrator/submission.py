@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from orchestrator import dead_letters, dispatch, names, policies
 from orchestrator.dispatch import App
-from orchestrator.errors import SubmissionConflict, SubmissionRefused
+from orchestrator.errors import StoreRefused, SubmissionConflict, SubmissionRefused
 from orchestrator.ledger import AcceptedRun, ConflictingSubmission, Ledger, LedgerRun
 from orchestrator.settings import Settings
 from orchestrator.store import Store
@@ -130,9 +130,12 @@ def submit(
     """Accept a submission once.
 
     SubmissionRefused: the policy does not allow it; SubmissionConflict: its request_id belongs to another submission.
-    LedgerUnavailable: nothing was accepted. StoreUnavailable: it is remembered; repeat it to create the run.
+    LedgerUnavailable, StoreRefused (the ledger is too far behind): nothing was accepted. StoreUnavailable: it may be
+    remembered; repeat it to create the run.
     """
-    row = _remember(ledger, to_accept(submission, resolve_policy(submission, settings), principal, fallback_id))
+    accepting = to_accept(submission, resolve_policy(submission, settings), principal, fallback_id)
+    _refuse_beyond_the_lag(store, settings, accepting.run_id)
+    row = _remember(ledger, accepting)
     bind(run_id=row.run_id, session_id=row.session_id, request_id=row.request_id, policy_hash=row.policy_hash)
     emit(events.PolicyResolved(("installation", "request") if submission.policy else ("installation",)))
     if row.ended_at is not None:
@@ -140,6 +143,17 @@ def submit(
     answer = _create(app, store, row, to_create(row, settings))
     emit(events.RunAccepted(answer.created, submission.planner))
     return answer
+
+
+def _refuse_beyond_the_lag(store: Store, settings: Settings, run_id: str) -> None:
+    """Before it is accepted anywhere: what the ledger is behind by must stay bounded. Runs under way go on."""
+    waiting = store.stream.length(store.keys.shard_of(run_id))
+    if waiting >= settings.undrained_most:
+        raise StoreRefused(
+            f"{waiting} transitions of this run's shard wait for the ledger, so no new run is taken",
+            path="MANDOR_UNDRAINED_MOST",
+            hint="is the ledger away, or no worker on the supervise queue? see `mandor doctor`, then submit it again",
+        )
 
 
 def _remember(ledger: Ledger, run: AcceptedRun) -> LedgerRun:

@@ -22,6 +22,7 @@ from orchestrator.errors import (
     StoreAmnesia,
     StoreError,
     StoreMoved,
+    StoreRefused,
     StoreUnavailable,
     SubmissionConflict,
     SubmissionRefused,
@@ -29,6 +30,7 @@ from orchestrator.errors import (
 from orchestrator.settings import settings
 from orchestrator.supervisors import (
     apply_decisions,
+    drain_ledger,
     end_waits,
     enforce_deadlines,
     reclaim_stale_leases,
@@ -47,6 +49,7 @@ STORE_PAUSE_S = 1.0
 Message = TypeVar("Message", bound=BaseModel)
 EVENTS_S = 0.05
 EVENTS_MOST = 200
+NOT_ACCEPTED = (SubmissionRefused, LedgerUnavailable, StoreRefused)
 
 
 _worker: Final[list[int]] = []  # the pid of the worker's main process, which its children inherit
@@ -236,7 +239,7 @@ class SubmitTask(AnyFields):
     Request = SubmitRequest
 
 
-@app.task(name=names.SUBMIT, bind=True, base=SubmitTask, typing=False, throws=(SubmissionRefused, LedgerUnavailable))
+@app.task(name=names.SUBMIT, bind=True, base=SubmitTask, typing=False, throws=NOT_ACCEPTED)
 def submit(self: Any, /, *args: Any, **fields: Any) -> dict[str, Any]:
     """Accept a submission. Fails with the paths that are wrong, and then leaves a letter too."""
     with identity(job_id=self.request.id), _kept_in_queue():
@@ -284,3 +287,4 @@ _supervisor(settle_runs.NAME, lambda: settle_runs.run_once(app, store(), ledger(
 _supervisor(end_waits.NAME, lambda: end_waits.run_once(app, store(), ledger(), settings()))
 _supervisor(apply_decisions.NAME, lambda: apply_decisions.run_once(app, store(), ledger()))
 _supervisor(trigger_compensation.NAME, lambda: trigger_compensation.run_once(app, store(), ledger(), settings()))
+_supervisor(drain_ledger.NAME, lambda: drain_ledger.run_once(store(), ledger(), settings()))

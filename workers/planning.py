@@ -19,6 +19,7 @@ from orchestrator.admission.repair import MAX_REPAIRS, Refusal
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.ledger import LedgerRun
 from orchestrator.store.guard import settle_message
+from orchestrator.store.new import plan_as_text
 from orchestrator.store.replies import Admitted, Exhausted, Failed, PlanGranted, Rejected, RetryAt
 from orchestrator.telemetry import events, logs
 from schemas.canonical import canonical_text
@@ -137,7 +138,8 @@ def _admission(planning: Planning, lease: Lease) -> Admission:
     if stored is not None:
         return _readmit(planning, stored.plan_text)
     made = _ask(planning, lease)
-    keep = (message.run_id, message.generation, made.plan_hash, made.plan_text, planning.planner)
+    steps = plan_as_text(new_plan(made, planning.policy, planning.services.settings))
+    keep = (message.run_id, message.generation, made.plan_hash, made.plan_text, planning.planner, steps)
     stands = lease.patiently(lambda: ledger.store_plan(*keep))
     return made if stands.plan_hash == made.plan_hash else _readmit(planning, stands.plan_text)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from orchestrator.ledger import reads, writes
+from orchestrator.ledger import history, reads, writes
 from orchestrator.ledger.effects import EffectRows, NotClosed, RowClosed
 from orchestrator.ledger.engine import PATIENCE_S, Database
+from orchestrator.ledger.history import History
 from orchestrator.ledger.rows import (
     Accepted,
     AcceptedRun,
@@ -46,6 +47,7 @@ class Ledger:
         self._database = database
         self._clock = clock
         self.effects = EffectRows(database.writing, database.reading, clock)
+        self.history = History(database.writing, database.reading, clock)
 
     def now_ms(self) -> int:
         """The clock that stamps the ledger's rows, in milliseconds since the epoch."""
@@ -109,16 +111,26 @@ class Ledger:
             return reads.open_runs(connection, after, limit)
 
     def store_plan(
-        self, run_id: str, generation: int, plan_hash: str, plan_text: str, planner: str | None
+        self,
+        run_id: str,
+        generation: int,
+        plan_hash: str,
+        plan_text: str,
+        planner: str | None,
+        admitted_text: str | None = None,
     ) -> StoredPlan:
         """Keep a plan before the state store hears of it; the first of a generation stays.
 
+        admitted_text: its steps with their limits, as the state store will be given them.
         Answers the plan that stands, which is the one to go on with. After a crash behind it the next planner call
         finds the plan and calls no model. NotFound: no such run was accepted.
         """
         plan = StoredPlan(run_id, generation, plan_hash, plan_text, planner, self._clock())
         with self._database.writing() as connection:
-            return writes.store_plan(connection, plan)
+            stands = writes.store_plan(connection, plan)
+            if admitted_text is not None and stands.plan_hash == plan_hash:
+                history.keep_admitted(connection, run_id, generation, admitted_text)
+        return stands
 
     def plan(self, run_id: str, generation: int) -> StoredPlan | None:
         """The plan of one generation of a run."""

@@ -1,7 +1,7 @@
 """All other writes: accepting, planning, ending and sweeping runs. Each call is one script, one round trip."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.store.decided import Ending, Noted, Paused, Resumed, Retried, StillInDoubt, TooLate
 from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
@@ -43,6 +43,8 @@ from schemas.ids import RunRef
 PlanClaim = PlanGranted | Busy | Stored | Stop | NotDue | Exhausted | OtherGeneration | UnknownRun
 Settling = Settled | Compensating | Owing | Waiting | OtherGeneration | UnknownRun
 Decision = Ending | TooLate | Waiting | OtherGeneration | UnknownRun
+# of which a shard remembers the last pass: the duties, and what is not in `due`
+Pass = Duty | Literal["drain", "audit"]
 Settlement = Verdict | NotDue | OtherGeneration
 # how long a member that a pass took stays away from the next pass, should the first one die
 TAKEN_MS = 10_000
@@ -258,7 +260,7 @@ class Runs:
         )
         return Republish((message,), reply["checks"])
 
-    def begin_pass(self, shard: int, duty: Duty, interval_ms: int) -> bool:
+    def begin_pass(self, shard: int, duty: Pass, interval_ms: int) -> bool:
         """May a pass over this shard start? Not while another is younger than half the interval."""
         return self._scripts.call("begin_pass", shard, duty=duty, interval_ms=interval_ms).word == "ok"
 

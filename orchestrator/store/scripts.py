@@ -18,7 +18,7 @@ from uuid import uuid4
 from orchestrator import machine
 from orchestrator.errors import StoreAmnesia, StoreMoved, StoreRefused, StoreUnavailable
 from orchestrator.store.connection import LOST, Link, Links, NoScript, Refused
-from orchestrator.store.keys import GROUPS, Keys
+from orchestrator.store.keys import GROUPS, RUN_KEYS, Keys
 from schemas.ids import RunRef
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ def _prelude(keys: Sequence[str], args: Sequence[str]) -> str:
         f"local {name} = {{ {', '.join(f'[{pair!r}] = true' for pair in sorted(pairs))} }}"
         for name, pairs in (("LEGAL_RUN", machine.RUN_MOVES), ("LEGAL_STEP", machine.STEP_MOVES))
     )
-    of_run = f"local RUN_KEYS = {{ {', '.join(repr(name) for name in GROUPS['run'])} }}"
+    of_run = f"local RUN_KEYS = {{ {', '.join(repr(name) for name in RUN_KEYS)} }}"
     return (
         f"local K = {{ {bound_keys} }}\nlocal A = {{ {bound_args} }}\nlocal REST = {len(args) + 1}\n{of_run}\n{moves}\n"
     )

@@ -195,7 +195,7 @@ def test_upgrades_at_once_make_one_ledger(crowd: Crowd, tmp_path: Path) -> None:
     crowd.do(upgrade, url)
     open_ledger(url).check_schema()
     connection = sqlite3.connect(tmp_path / "new" / "ledger.db")
-    assert connection.execute("SELECT version_num FROM mandor_ledger_version").fetchall() == [("0001",)]
+    assert connection.execute("SELECT version_num FROM mandor_ledger_version").fetchall() == [("0002",)]
     connection.close()
 
 

@@ -105,7 +105,7 @@ def test_an_empty_database_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("revision", "words", "hint"),
-    [("0000", "needs 0001", "mandor ledger upgrade"), ("0002", "newer than 0001", "the release that upgraded it")],
+    [("0000", "needs 0002", "mandor ledger upgrade"), ("0003", "newer than 0002", "the release that upgraded it")],
 )
 def test_another_revision_is_named_with_the_way_out(tmp_path: Path, revision: str, words: str, hint: str) -> None:
     ledger = fresh_ledger(tmp_path)
@@ -118,14 +118,14 @@ def test_another_revision_is_named_with_the_way_out(tmp_path: Path, revision: st
 def test_a_revision_that_changes_under_a_running_process_is_noticed(tmp_path: Path) -> None:
     ledger = fresh_ledger(tmp_path)
     ledger.check_schema()
-    rewrite(tmp_path / "ledger.db", "UPDATE mandor_ledger_version SET version_num = '0002'")
+    rewrite(tmp_path / "ledger.db", "UPDATE mandor_ledger_version SET version_num = '0003'")
     with pytest.raises(LedgerMissing):
         ledger.run("r")
 
 
 def test_an_upgrade_leaves_a_newer_ledger_alone(tmp_path: Path) -> None:
     ledger = fresh_ledger(tmp_path)
-    rewrite(tmp_path / "ledger.db", "UPDATE mandor_ledger_version SET version_num = '0002'")
+    rewrite(tmp_path / "ledger.db", "UPDATE mandor_ledger_version SET version_num = '0003'")
     with pytest.raises(LedgerMissing, match="newer than"):
         ledger.upgrade()
 

@@ -1,0 +1,98 @@
+"""What the state store reports, how far it was read, and how it is built again after it forgot.
+
+Revision ID: 0002
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    create_run_states()
+    create_step_states()
+    create_history()
+    create_cursors()
+    create_admitted_plans()
+    create_restores()
+
+
+def create_run_states() -> None:
+    op.create_table(
+        "run_states",
+        sa.Column("run_id", sa.String(length=36), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("status", sa.String(length=32), nullable=False),
+        sa.Column("fields_text", sa.Text(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("run_id"),
+    )
+
+
+def create_step_states() -> None:
+    op.create_table(
+        "step_states",
+        sa.Column("run_id", sa.String(length=36), nullable=False),
+        sa.Column("step_id", sa.String(length=64), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("status", sa.String(length=32), nullable=False),
+        sa.Column("record_text", sa.Text(), nullable=False),
+        sa.Column("result_text", sa.Text(), nullable=True),
+        sa.Column("error_text", sa.Text(), nullable=True),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("run_id", "step_id"),
+    )
+
+
+def create_history() -> None:
+    op.create_table(
+        "history",
+        sa.Column("run_id", sa.String(length=36), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("event", sa.String(length=64), nullable=False),
+        sa.Column("fields_text", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("run_id", "version"),
+    )
+    op.create_index("history_by_time", "history", ["at"], unique=False)
+
+
+def create_cursors() -> None:
+    op.create_table(
+        "cursors",
+        sa.Column("namespace", sa.String(length=32), nullable=False),
+        sa.Column("shard", sa.Integer(), nullable=False),
+        sa.Column("last_id", sa.String(length=41), nullable=False),
+        sa.Column("drained_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("shard >= 0", name="shard_counted"),
+        sa.PrimaryKeyConstraint("namespace", "shard"),
+    )
+
+
+def create_admitted_plans() -> None:
+    op.create_table(
+        "admitted_plans",
+        sa.Column("run_id", sa.String(length=36), nullable=False),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("plan_text", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("run_id", "generation"),
+    )
+
+
+def create_restores() -> None:
+    op.create_table(
+        "restores",
+        sa.Column("namespace", sa.String(length=32), nullable=False),
+        sa.Column("shard", sa.Integer(), nullable=False),
+        sa.Column("found_at", sa.BigInteger(), nullable=False),
+        sa.Column("cause", sa.String(length=32), nullable=False),
+        sa.Column("holder", sa.String(length=64), nullable=True),
+        sa.Column("lease_until", sa.BigInteger(), nullable=False),
+        sa.Column("done_at", sa.BigInteger(), nullable=True),
+        sa.Column("report_text", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("namespace", "shard", "found_at"),
+    )
