@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from orchestrator import app as celery_app
-from orchestrator import dispatch, names, policies, startup, verification
+from orchestrator import dispatch, names, policies, recovery, startup, verification
 from orchestrator.errors import (
     BrokerUnavailable,
     LedgerMissing,
@@ -214,10 +214,14 @@ def clock(patient: Patient) -> Iterator[Finding]:
 def shards(patient: Patient) -> Iterator[Finding]:
     """The store is the one that the ledger remembers."""
     store = patient.store
-    moved = [shard for shard in range(store.shards) if verification.has_moved(store, shard)]
-    if moved:
-        text = f"{len(moved)} of {store.shards} shards were last verified for another server, or before a restart"
-        yield Finding("shards", "wrong", text, "run `mandor ledger verify`, then start the workers again")
+    states = recovery.judged(patient.ledger, store, patient.settings.namespace)
+    lost = {shard: state for shard, state in states.items() if state != "moved"}
+    if lost:
+        said = verification.forgotten(lost)
+        yield Finding("shards", "wrong", said.message, said.hint)
+    elif states:
+        text = f"{len(states)} of {store.shards} shards were last verified for another server, or before a restart"
+        yield Finding("shards", "wrong", text, "run `mandor ledger verify`, or let the supervisors do it")
     else:
         yield Finding("shards", "ok", f"all {store.shards} belong to this server and this ledger")
 

@@ -21,6 +21,7 @@ SUPERVISORS: Final = (
     "apply-decisions",
     "trigger-compensation",
     "drain-ledger",
+    "audit-runs",
 )
 
 QUEUES: Final = ("plan", "steps", "control", "supervise", "dlq")

@@ -101,6 +101,8 @@ class Settings(BaseSettings):
     term_grace_s: Seconds = Field(20.0, description="what a worker has between SIGTERM and the end")
     finished_ttl_s: Seconds = Field(86_400.0, description="how long Redis keeps a finished run")
     store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included")
+    audit_s: Seconds = Field(600.0, description="from one look for each open run to the next")
+    restore: bool = Field(True, description="build again what the state store forgot, without being asked")
     undrained_most: Count = Field(100_000, description="transitions of a shard that wait for the ledger, at most")
 
     flower_address: str = Field("127.0.0.1", min_length=1, description="address that Flower listens on")

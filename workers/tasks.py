@@ -18,7 +18,7 @@ from orchestrator.app import PerProcess, app, ledger, refuse, store
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved
 from orchestrator.settings import settings
 from orchestrator.store.replies import Publish
-from orchestrator.tasks import AnyFields, read_message, stop_worker
+from orchestrator.tasks import AnyFields, read_message, wait_for_memory
 from schemas.ids import RunRef
 from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
 from workers import closing, execution, late, planning, stopping
@@ -99,7 +99,7 @@ def _tell(task: Any, failed: type[MandorError], deliver: Callable[[], Report]) -
     try:
         report = deliver()
     except (StoreMoved, StoreAmnesia) as error:
-        stop_worker(error)
+        wait_for_memory(error)
         raise Reject(error.kind, requeue=True) from None
     except LedgerUnavailable as away:
         raise Ignore(away.kind) from None

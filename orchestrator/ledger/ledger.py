@@ -11,6 +11,7 @@ from orchestrator.ledger import history, reads, writes
 from orchestrator.ledger.effects import EffectRows, NotClosed, RowClosed
 from orchestrator.ledger.engine import PATIENCE_S, Database
 from orchestrator.ledger.history import History
+from orchestrator.ledger.losses import Losses
 from orchestrator.ledger.rows import (
     Accepted,
     AcceptedRun,
@@ -48,6 +49,7 @@ class Ledger:
         self._clock = clock
         self.effects = EffectRows(database.writing, database.reading, clock)
         self.history = History(database.writing, database.reading, clock)
+        self.losses = Losses(database.writing, database.reading, clock)
 
     def now_ms(self) -> int:
         """The clock that stamps the ledger's rows, in milliseconds since the epoch."""

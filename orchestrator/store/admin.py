@@ -1,6 +1,7 @@
 """Who this store is: the epoch and the server each shard was verified for. Used when an installation is set up or
 comes back, never on the path of a run."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,18 @@ class Admin:
         epoch, server = self._scripts.ask("MGET", self._key(shard, "epoch"), self._key(shard, "server"))
         return ShardFacts(epoch, server, self._scripts.server())
 
+    def shards(self) -> dict[int, ShardFacts]:
+        """The same of all shards, in one round trip."""
+        numbers = range(self._scripts.keys.shards)
+        words = [self._key(shard, name) for shard in numbers for name in ("epoch", "server")]
+        found, ours = self._scripts.ask("MGET", *words), self._scripts.server()
+        return {shard: ShardFacts(found[2 * shard], found[2 * shard + 1], ours) for shard in numbers}
+
+    def open_shard(self, shard: int) -> None:
+        """The shard has been built again: it belongs to this server, and then to our epoch. From here on it is used."""
+        self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server())
+        self._scripts.ask("SET", self._key(shard, "epoch"), self._scripts.epoch)
+
     def init_shard(self, shard: int) -> None:
         """Give an empty shard its identity. The caller has made sure that nothing is missing from it."""
         self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server(), "NX")
@@ -42,14 +55,12 @@ class Admin:
             names.update(self._scripts.ask("ZRANGE", self._scripts.keys.due(shard, duty), 0, -1))
         return tuple(RunRef(*reversed(name.split("|", 1))) for name in sorted(names))
 
-    def accept_server(self, shard: int) -> int:
-        """The shard was verified: fences of its live runs jump ahead, then it belongs to this server. Answers how many
+    def accept_server(self, shard: int, refs: Iterable[RunRef]) -> int:
+        """The shard was verified: fences of its open runs jump ahead, then it belongs to this server. Answers how many
         runs. A repeat after a crash jumps once more, which is harmless."""
-        refs = self.live_runs(shard)
-        for ref in refs:
-            self._scripts.ask("HINCRBY", self._scripts.keys.state(ref), "fence", FENCE_STRIDE)
+        replies = [self._scripts.call("accept_run", shard, ref, ahead=FENCE_STRIDE) for ref in refs]
         self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server())
-        return len(refs)
+        return sum(reply.word == "accepted" for reply in replies)
 
     def config(self, name: str) -> str | None:
         """One setting of the server, None where it does not tell (managed servers often forbid CONFIG)."""

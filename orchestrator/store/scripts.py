@@ -1,7 +1,8 @@
 """Loads the Lua scripts, binds their contracts and calls them; the only place that retries a store call.
 
 A script opens with its contract: `keys:` names groups of orchestrator.store.keys, `args:` names its arguments (the last
-may be `*rest`), each `reply` line names a word and its fields. The loader puts a prelude in front that binds these
+may be `*rest`), each `reply` line names a word and its fields; `identity: any` leaves the check out whether this is the
+store the caller knows. The loader puts a prelude in front that binds these
 names, and the libraries; so a script says `A.fence` and `K.steps`, and never counts positions.
 """
 
@@ -23,7 +24,7 @@ from schemas.ids import RunRef
 
 T = TypeVar("T")
 
-LIBS = ("base", "run", "steps", "undo")
+LIBS = ("base", "identity", "run", "steps", "undo")
 COMMON_ARGS = ("epoch", "server", "now_ms", "session", "run_id")
 DRAWN: Mapping[str, Callable[[], str]] = {
     "call_id": lambda: uuid4().hex,
@@ -92,7 +93,7 @@ def parse(name: str, source: str, libs: Mapping[str, str]) -> Script:
     rest = words.pop().removeprefix("*") if words and words[-1].startswith("*") else None
     args = (*COMMON_ARGS, *words)
     replies = {line.split()[0]: tuple(line.split()[1:]) for line in contract["reply"]}
-    used = LIBS if "run" in groups else LIBS[:1]
+    used = [lib for lib in (LIBS if "run" in groups else LIBS[:2]) if lib != "identity" or "identity" not in contract]
     text = "\n".join([_prelude(keys, args), *(libs[lib] for lib in used), source])
     return Script(name, keys, args, rest, replies, text, _name_of(text))
 

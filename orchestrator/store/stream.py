@@ -51,7 +51,7 @@ class Stream:
         reply = self._scripts.call("snapshot", shard, ref, rest=tuple(step_ids))
         if reply.word != "snapshot":
             return None
-        return Snapshot(**{name: _pairs(reply[name]) for name in ("fields", "steps", "results", "errors")})
+        return Snapshot(**{name: pairs(reply[name]) for name in ("fields", "steps", "results", "errors")})
 
     def length(self, shard: int) -> int:
         """How many transitions of a shard lie there."""
@@ -62,18 +62,38 @@ class Stream:
         found = self._scripts.ask("XRANGE", self._key(shard), "-", "+", "COUNT", 1)
         return int(str(found[0][0]).partition("-")[0]) if found else None
 
+    def last_id(self, shard: int) -> str:
+        """The id of the newest transition that was ever written there."""
+        reply = self._scripts.ask_or_none("XINFO", "STREAM", self._key(shard))
+        if reply is None:
+            return BEGINNING
+        about = pairs(reply)
+        return str(about["last-generated-id"])
+
+    def go_on_behind(self, shard: int, cursor: str) -> None:
+        """See to it that new transitions have ids beyond the cursor, whatever the server's clock says."""
+        if position(self.last_id(shard)) < position(cursor):
+            self._scripts.ask("XADD", self._key(shard), following(cursor), "run", "")
+            self._scripts.ask("XTRIM", self._key(shard), "MAXLEN", 0)
+
     def _key(self, shard: int) -> str:
         return f"{self._scripts.keys.prefix(shard)}ledger"
 
 
+def position(entry_id: str) -> tuple[int, int]:
+    """An id as numbers, which compare."""
+    time_ms, _, number = entry_id.partition("-")
+    return int(time_ms), int(number)
+
+
 def following(entry_id: str) -> str:
     """The first id that is greater."""
-    time_ms, _, number = entry_id.partition("-")
-    return f"{time_ms}-{int(number) + 1}"
+    time_ms, number = position(entry_id)
+    return f"{time_ms}-{number + 1}"
 
 
 def _entry(entry_id: str, flat: list[str]) -> Entry:
-    fields = _pairs(flat)
+    fields = pairs(flat)
     session, _, run_id = fields.pop("run").partition("|")
     moved = (move.partition("=")[0] for move in fields["steps"].split(",") if move)
     named = (fields["step_id"],) if "step_id" in fields else ()
@@ -89,5 +109,6 @@ def _entry(entry_id: str, flat: list[str]) -> Entry:
     )
 
 
-def _pairs(flat: list[Any]) -> dict[str, str]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+def pairs(reply: Any) -> dict[str, str]:
+    """Names and values in turns, or a mapping already, as the protocol's version has it."""
+    return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))

@@ -94,7 +94,7 @@ def test_another_server_is_told_apart(redis_server: Server, namespace: str, scen
     redis_server.client.set(f"{{{namespace}:0}}:server", "the server before the restart")
     with pytest.raises(StoreMoved, match="ledger verify"):
         scene.accept()
-    scene.store.admin.accept_server(0)
+    scene.store.admin.accept_server(0, ())
     scene.accept()
 
 
@@ -102,7 +102,7 @@ def test_accepting_a_server_moves_fences_ahead(redis_server: Server, namespace: 
     scene.accept().admit(new_step("x", 0))
     before = scene.claim("x").fence
     redis_server.client.set(f"{{{namespace}:0}}:server", "another")
-    assert scene.store.admin.accept_server(0) == 1
+    assert scene.store.admin.accept_server(0, [scene.ref, ref_of("nobody")]) == 1
     scene.clock.advance(LEASE + 1)
     scene.store.guard.expire_lease(scene.ref, "x", before, Fact.NONE)
     assert scene.claim("x", "next").fence > before + 1_000_000
