@@ -6,6 +6,7 @@ from typing import Final
 
 from benchmarks import admission as door
 from benchmarks.figures import Figure, Result
+from benchmarks.search import search
 from benchmarks.sides import Bare, Mandor
 from benchmarks.site import BARE, OURS, Site
 
@@ -26,10 +27,13 @@ class Scale:
     few: int
     many: int
     judgements: int
+    ended: tuple[int, int]
 
 
-FULL: Final = Scale(rounds=5, width=2000, length=100, runs=100, few=200, many=2000, judgements=60)
-QUICK: Final = Scale(rounds=3, width=500, length=50, runs=30, few=100, many=1000, judgements=10)
+FULL: Final = Scale(
+    rounds=5, width=2000, length=100, runs=100, few=200, many=2000, judgements=60, ended=(1000, 100_000)
+)
+QUICK: Final = Scale(rounds=3, width=500, length=50, runs=30, few=100, many=1000, judgements=10, ended=(500, 10_000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,4 +164,7 @@ IN_ARENA: Final[dict[str, Callable[[Arena], Result]]] = {
     "runs": runs,
     "growth": growth,
 }
-ALONE: Final[dict[str, Callable[[Scale], Result]]] = {"admission": admission}
+ALONE: Final[dict[str, Callable[[Scale], Result]]] = {
+    "admission": admission,
+    "search": lambda scale: search(scale.ended, scale.rounds),
+}

@@ -63,7 +63,7 @@ def _open_store() -> Store:
 
 
 def _open_ledger() -> Ledger:
-    return open_ledger(settings().ledger)
+    return open_ledger(settings().ledger, effects_urls=settings().effects_urls.split())
 
 
 ledger: Final = PerProcess(_open_ledger)

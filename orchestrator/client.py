@@ -2,20 +2,23 @@
 
 import random
 import time
+from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
 from orchestrator import app as celery_app
-from orchestrator import decisions, dispatch, submission, waits
+from orchestrator import decisions, dispatch, listing, submission, waits
 from orchestrator.decisions import Decided, Desk, os_user
 from orchestrator.errors import BrokerUnavailable, NoAnswer, StoreUnavailable
+from orchestrator.ledger import RunFilter
+from orchestrator.listing import RunPage
 from orchestrator.lookup import Lookup
 from orchestrator.settings import Settings
 from orchestrator.settings import settings as process_settings
 from orchestrator.waits import Why
 from schemas.ids import run_id_for
 from schemas.run import RunView, SubmitAnswer
-from schemas.states import RUN_TERMINAL
+from schemas.states import RUN_TERMINAL, RunStatus
 
 ANSWER_S: Final = 10.0
 NOT_HEARD: Final = "is a worker consuming the control queue? `mandor run show` tells when it is there"
@@ -61,6 +64,29 @@ class Client:
     def show(self, run_id: str) -> RunView:
         """The run as it stands. NotFound: it was never accepted."""
         return self._lookup().run(run_id)
+
+    def runs(
+        self,
+        *,
+        limit: int = 50,
+        before: str | None = None,
+        status: RunStatus | None = None,
+        session_id: str | None = None,
+        planner: str | None = None,
+        action: str | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> RunPage:
+        """A page of runs that fit all that is given, newest first: `mandor run list`. before: `next` of the last page.
+
+        action: of any step; error: kind of one that the run ended with; since, until: when it was accepted, times with
+        a time zone. NotFound: `before` is no run.
+        """
+        moments = [None if at is None else round(at.timestamp() * 1000) for at in (since, until)]
+        wanted = RunFilter(None, status, session_id, planner, action, error, *moments)
+        self._app  # noqa: B018  # the checks
+        return listing.page(celery_app.ledger(), celery_app.store, limit, before, wanted)
 
     def why(self, run_id: str) -> Why:
         """What the run waits for, and what will move it on. NotFound: it was never accepted."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from orchestrator import dispatch
+from orchestrator import dispatch, kept
 from orchestrator.dispatch import App
 from orchestrator.errors import DecisionRefused, EffectRefused, NotFound, StoreError
 from orchestrator.ledger import Decision, DecisionOver, EffectState, Ledger, LedgerRun, NotClosed
@@ -113,7 +113,8 @@ def resume(desk: Desk, run_id: str, by: str, reason: str | None = None) -> Decid
 def retry(desk: Desk, run_id: str, by: str, reason: str | None = None) -> Decided:
     """Start an ended run over: completed steps stay, the rest is done in a new generation, with a new deadline.
 
-    DecisionRefused: it has not ended, succeeded, something of it was undone, or a `once` step is in doubt.
+    DecisionRefused: it has not ended, succeeded, something of it was undone, a `once` step is in doubt, or what a
+    completed step did is not in the ledger any more.
     """
     return _make(desk, run_id, Order("retry", by, reason))
 
@@ -159,7 +160,7 @@ def _make(desk: Desk, run_id: str, order: Order, state: RunState | None = None) 
     """Write the decision down and carry it out, behind those about the same run that still wait."""
     row = desk.lookup.find(run_id)
     seen = state or _state(desk, row)
-    _refuse_hopeless(order, seen, row)
+    _refuse_hopeless(desk, order, seen, row)
     details = canonical_text(dict(order.details)) if order.details else None
     made = desk.ledger.decide(
         row.run_id, seen.generation, order.kind, order.by, order.reason, order.step_id, details_text=details
@@ -287,10 +288,13 @@ def outcome_of(reply: object) -> str:
 # ---- refused before anything is written
 
 
-def _refuse_hopeless(order: Order, state: RunState, row: LedgerRun) -> None:
-    """Say at once what the store would only say afterwards. The store decides all the same."""
-    if order.kind == "retry" and state.status not in _RETRIABLE:
+def _refuse_hopeless(desk: Desk, order: Order, state: RunState, row: LedgerRun) -> None:
+    """Say at once what the store would only say afterwards, and what it cannot know. It decides all the same."""
+    if order.kind != "retry":
+        return
+    if state.status not in _RETRIABLE:
         raise DecisionRefused(_NO_RETRY.get(state.status, _GOES_ON).format(state=state), hint=_look(row.run_id))
+    kept.refuse_lost(desk.ledger, row.run_id, desk.store.views.steps(_ref(row)))
 
 
 _RETRIABLE: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.DEAD_LETTERED})

@@ -71,7 +71,9 @@ def examine(settings: Settings, *, servers: bool = True) -> list[Finding]:
     """Look at everything, or at what needs no broker and no store. Raises nothing that a service or a setting could
     cause.
     """
-    patient = Patient(settings, open_ledger(settings.ledger, patience_s=ANSWER_S), celery_app.app)
+    elsewhere = settings.effects_urls.split()
+    opened = open_ledger(settings.ledger, patience_s=ANSWER_S, effects_urls=elsewhere)
+    patient = Patient(settings, opened, celery_app.app)
     looks = (*HERE, *THERE) if servers else HERE
     return [finding for name, look in looks for finding in examined(name, look, patient)]
 
@@ -140,6 +142,12 @@ def ledger(patient: Patient) -> Iterator[Finding]:
     patient.ledger.check_schema()
     named = patient.store.scripts.epoch
     yield Finding("ledger", "ok", f"the schema is this release's; the namespace's epoch is {named[:8]}")
+
+
+def effects(patient: Patient) -> Iterator[Finding]:
+    """The databases in which transactional actions have effects of their own."""
+    count = patient.ledger.check_elsewhere()
+    yield Finding("effects", "ok", f"databases of your own that are ready for effects: {count or 'none is named'}")
 
 
 def decisions(patient: Patient) -> Iterator[Finding]:
@@ -301,6 +309,7 @@ HERE: Final[tuple[tuple[str, Examination], ...]] = (
     ("policy", policy),
     ("home", home),
     ("ledger", ledger),
+    ("effects", effects),
     ("decisions", decisions),
 )
 THERE: Final[tuple[tuple[str, Examination], ...]] = (

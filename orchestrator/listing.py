@@ -1,10 +1,10 @@
 """Lists of runs: which there are is the ledger's to say, how those stand that have no end yet is the store's."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.errors import NotFound, StoreError
-from orchestrator.ledger import Ledger, ListedRun
+from orchestrator.ledger import ANY_RUN, Ledger, ListedRun, RunFilter
 from orchestrator.store import Store
 from orchestrator.store.views import RunState
 from schemas.ids import RunRef
@@ -21,19 +21,31 @@ class RunPage:
     trouble: StoreError | None
 
 
-def page(ledger: Ledger, store: Callable[[], Store], limit: int, before: str | None = None) -> RunPage:
-    """A page of runs, newest first, older than the run `before`.
+def page(
+    ledger: Ledger, store: Callable[[], Store], limit: int, before: str | None = None, wanted: RunFilter = ANY_RUN
+) -> RunPage:
+    """A page of runs, newest first, older than the run `before`, of the runs that are wanted.
 
     store: called if a run on the page has not ended. A store that cannot be asked takes nothing from the page but how
-    such runs stand. NotFound: `before` is no run. LedgerError as it comes.
+    such runs stand. A status that is no end is the store's to say: a page may then have fewer runs than there are, or
+    none, and a next one. NotFound: `before` is no run. LedgerError as it comes.
     """
-    found = ledger.listed(limit + 1, before)
+    asked = wanted if wanted.status is None else in_ledger(wanted, wanted.status)
+    found = ledger.listed(limit + 1, before, asked)
     if not found and before is not None and ledger.run(before) is None:
         raise NotFound(f"no run {before}", path="before", hint="`next` of the page before is what to give")
     rows = found[:limit]
     known, trouble = states(store, [row for row in rows if row.ended_at is None])
-    lines = tuple(line(row, known.get(row.run_id)) for row in rows)
-    return RunPage(lines, rows[-1].run_id if len(found) > limit else None, trouble)
+    lines = [line(row, known.get(row.run_id)) for row in rows]
+    shown = tuple(one for one in lines if wanted.status in (None, one.status))
+    return RunPage(shown, rows[-1].run_id if len(found) > limit else None, trouble)
+
+
+def in_ledger(wanted: RunFilter, status: RunStatus) -> RunFilter:
+    """What to ask the ledger for runs of a status: it knows the ends, and of all others only that they have none."""
+    if status in RUN_TERMINAL:
+        return replace(wanted, ended=True)
+    return replace(wanted, status=None, ended=False)
 
 
 def states(

@@ -6,6 +6,8 @@ Each step may be repeated, and until the third is done the run is due: a crash b
 supervisor that settles runs. Three may ask for it: the last step's worker, the chord's body, that supervisor.
 """
 
+import json
+
 from orchestrator import compensation, dispatch
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
@@ -58,8 +60,16 @@ def _finish(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -
     status, reason = RunStatus(end.status), end.reason or None
     if status is RunStatus.COMPENSATION_FAILED:
         compensation.report_all(app, store, ledger, ref)
-    written = ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at)
+    errors = error_kinds(store, ref)
+    written = ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at, errors)
     store.runs.confirm_end(ref, end.generation)
     dispatch.close_chord(app, ref, end.generation)
     if written:
         emit(events.RunSettled(end.status, end.reason))
+
+
+def error_kinds(store: Store, ref: RunRef) -> frozenset[str]:
+    """What went wrong in a run, in the words that programs know: of its planning, its steps and its undoing."""
+    state = store.views.run(ref)
+    texts = [*store.views.errors(ref).values(), *((state.error_text,) if state and state.error_text else ())]
+    return frozenset(str(json.loads(text).get("kind", "error")) for text in texts)

@@ -17,9 +17,9 @@ from typing import Final
 from orchestrator import dispatch, rebuild, submission
 from orchestrator.dispatch import App
 from orchestrator.errors import ConfigError
-from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.ledger import EffectState, Kind, Ledger, LedgerRun
 from orchestrator.ledger.history import StepReport
-from orchestrator.ledger.losses import Loss
+from orchestrator.ledger.losses import ClosedRow, Loss
 from orchestrator.rebuild import STRIDE, Known
 from orchestrator.settings import Settings
 from orchestrator.store import Store
@@ -32,7 +32,7 @@ from orchestrator.telemetry import recovered
 from orchestrator.telemetry.logs import emit, identity
 from schemas.ids import RunRef
 from schemas.policy import Policy
-from schemas.states import RUN_TERMINAL, RunStatus, StepStatus
+from schemas.states import RUN_TERMINAL, EffectClass, RunStatus, StepStatus
 
 PAGE: Final = 200
 MARGIN_MS: Final = 1000  # the watcher of leases looks four times a second
@@ -210,6 +210,7 @@ def _restore_run(site: Site, loss: Loss, run: LedgerRun) -> tuple[Report, Publis
         return Report(ended=1), ()
     wanted = rebuild.rows_to_close(known)
     fence, rows = site.ledger.losses.close_rows(loss, site.holder, run.run_id, wanted, known.fence, STRIDE)
+    rows |= _landed_elsewhere(site, known, wanted, fence)
     ttl_ms = round(site.settings.finished_ttl_s * 1000)
     made = rebuild.rebuilt(known, fence, rows, site.store.now_ms(), ttl_ms)
     site.ledger.losses.ask_again(run.run_id, run.generation, site.ledger.history.heard_at(run.run_id) - REMEMBERED_MS)
@@ -221,6 +222,22 @@ def _restore_run(site: Site, loss: Loss, run: LedgerRun) -> tuple[Report, Publis
     if reply.open and made.stage == "running":
         dispatch.open_chord(site.app, ref, reply.generation, reply.open)
     return Report(restored=1), reply.publish
+
+
+def _landed_elsewhere(
+    site: Site, known: Known, wanted: list[tuple[str, Kind]], fence: int
+) -> dict[tuple[str, str], ClosedRow]:
+    """Of transactional steps, what has landed in databases of the users' own, which are closed up to the fence too."""
+    if not site.ledger.transactional.elsewhere or known.plan is None:
+        return {}
+    there = {step.id for step in known.plan.steps if step.effect == EffectClass.TRANSACTIONAL}
+    asked = [(step_id, kind) for step_id, kind in wanted if step_id in there]
+    closed = {
+        (name, kind): site.ledger.transactional.close(known.row.run_id, name, kind, fence) for name, kind in asked
+    }
+    return {
+        key: ClosedRow(row.state, row.result_text) for key, row in closed.items() if row.state is EffectState.LANDED
+    }
 
 
 def _known(site: Site, run: LedgerRun) -> Known:

@@ -49,7 +49,10 @@ class Settings(BaseSettings):
     )
     broker_url: str = Field("", description="Celery's broker; empty: the state store's server")
     result_url: str = Field("", description="Celery's results; empty: the state store's server")
-    ledger_url: str = Field("", description="the ledger's database; empty: a SQLite file in the home folder")
+    ledger_url: str = Field(
+        "", description="the ledger's database, SQLite or PostgreSQL; empty: a file in the home folder"
+    )
+    effects_urls: str = Field("", description="databases of transactional actions' own effects, separated by blanks")
     namespace: str = Field("mandor", pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$", description="first part of every key")
     queue_prefix: str = Field("mandor.", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="first part of every queue")
     shards: int = Field(16, ge=1, le=256, description="hash slots the runs are spread over; fixed once")
@@ -100,6 +103,8 @@ class Settings(BaseSettings):
     visibility_timeout_s: Seconds = Field(3600.0, description="when the broker gives an unacknowledged message back")
     term_grace_s: Seconds = Field(20.0, description="what a worker has between SIGTERM and the end")
     finished_ttl_s: Seconds = Field(86_400.0, description="how long Redis keeps a finished run")
+    ledger_runs_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a finished run")
+    ledger_letters_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a dead letter")
     store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included")
     audit_s: Seconds = Field(600.0, description="from one look for each open run to the next")
     restore: bool = Field(True, description="build again what the state store forgot, without being asked")
@@ -176,6 +181,12 @@ def _broken(given: Settings) -> Iterator[Broken]:
             given.visibility_timeout_s > attempt_s,
             ("timeout_s", "planner_timeout_s", "stop_grace_s"),
             "the broker would give a message back while its step still runs",
+        ),
+        (
+            "finished_ttl_s",
+            given.finished_ttl_s < given.ledger_runs_d * 86_400,
+            ("ledger_runs_d",),
+            "the ledger would forget a run that Redis still has",
         ),
         ("timeout_s", given.timeout_s < given.deadline_s, ("deadline_s",), "one attempt may not outlast its run"),
     )

@@ -81,6 +81,7 @@ def to_accept(submission: Submission, policy: Policy, principal: str, fallback_i
         policy_hash=policy_hash(policy),
         context_hash=submission.context_hash(),
         deadline_ms=round(policy.deadline_s * 1000),
+        planner=submission.planner,
     )
 
 

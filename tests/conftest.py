@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.ledger import Ledger, open_ledger
 from tests.support.environment import clean_environment, is_foreign
+from tests.support.ledgers import DATABASES, Files, Places, databases
+from tests.support.postgres import Postgres, make_template, running_postgres
 from tests.support.processes import Processes
 from tests.support.servers import KINDS, Server, immortal_keys, keys_of, running_server
 
@@ -85,6 +88,38 @@ def namespace(redis_server: Server) -> Iterator[str]:
     if left:
         redis_server.client.unlink(*left)
     assert not immortal, f"keys that would live for ever: {immortal}"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The PostgreSQL server that the tests of this test process share. Keep to databases of your own."""
+    with running_postgres() as server:
+        make_template(server)
+        yield server
+
+
+@pytest.fixture(params=DATABASES)
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Places]:
+    """Where ledgers of this test may lie; a test that asks is run once on each kind of database."""
+    if request.param == "sqlite":
+        yield Files(tmp_path)
+        return
+    with databases(request.getfixturevalue("postgres")) as made:
+        yield made
+
+
+@pytest.fixture
+def ledger_url(places: Places) -> str:
+    """A new, empty ledger of this test alone, on each kind of database."""
+    return places.made()
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    """The same, open."""
+    made = open_ledger(ledger_url)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ class AttemptEffect:
         """Ask leave to have the effect. Before it returns nothing may happen outside."""
         name = self._name
         if name.effect is EffectClass.TRANSACTIONAL:
-            self._heed(self._ledger.effects.look(name.run_id, name.step_id, name.kind, name.fence, name.token))
+            self._heed(self._ledger.transactional.look(name.run_id, name.step_id, name.kind, name.fence, name.token))
         self._begun = True
         if name.effect in _ROWED:
             self._heed(self._open())
@@ -100,7 +100,9 @@ class AttemptEffect:
                 f"ctx.effect is for transactional actions, this one is {self._name.effect}",
                 hint='declare it with effect="transactional"',
             )
-        self._heed(self._land(result_text, connection))
+        name = self._name
+        names = (name.run_id, name.step_id, name.kind, name.fence, name.token)
+        self._heed(self._ledger.transactional.land(*names, result_text, connection))
         self._landed_within = True
 
     def finish(self, result_text: str) -> str:
@@ -140,11 +142,9 @@ class AttemptEffect:
             self._begun = False  # nothing was started, and a row we do not know of is found open by the next attempt
             raise
 
-    def _land(self, result_text: str, connection: Any = None) -> Landed | AlreadyLanded | Closed:
+    def _land(self, result_text: str) -> Landed | AlreadyLanded | Closed:
         name = self._name
-        return self._ledger.effects.land(
-            name.run_id, name.step_id, name.kind, name.fence, name.token, result_text, connection=connection
-        )
+        return self._ledger.effects.land(name.run_id, name.step_id, name.kind, name.fence, name.token, result_text)
 
     def _land_if_possible(self, result_text: str) -> str:
         """An idempotent effect may be had again: it does not wait for the ledger."""
@@ -181,6 +181,6 @@ def close_row(ledger: Ledger, name: EffectName, *, void: bool = False) -> Closin
     """Close the row to a fence and say what that proves about its claim. A pure step has no row."""
     if name.effect is EffectClass.PURE:
         return Closing(Fact.NONE)
-    found = ledger.effects.close(name.run_id, name.step_id, name.kind, name.fence, void=void)
+    found = ledger.rows_of(name.effect).close(name.run_id, name.step_id, name.kind, name.fence, void=void)
     logs.emit(events.EffectClosed(name.fence, found.state.value))
     return Closing(fact(name.effect, found.state, void), found.result_text or "")

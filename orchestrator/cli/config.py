@@ -121,6 +121,7 @@ def _findings(given: Settings) -> Iterator[ConfigError]:
     checks: tuple[Callable[[], Any], ...] = (
         lambda: policies.installation_policy(given),
         lambda: open_ledger(given.ledger),
+        lambda: open_ledger(given.ledger, effects_urls=given.effects_urls.split()),
         lambda: startup.check_services(given),
         lambda: startup.check_overrides(given, os.environ),
         *(partial(check_url, getattr(given, field), env_name(field)) for field in URLS if getattr(given, field)),

@@ -2,14 +2,14 @@
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from orchestrator.cli import output
 from orchestrator.cli.command import Group
-from orchestrator.cli.services import services
+from orchestrator.cli.services import Services, services
 from orchestrator.cli.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.2
 MOST: Final = 1000
+DAY_MS: Final = 86_400_000
+BATCH: Final = 200
+PAUSE_S: Final = 0.02  # in which others get the lock
 
 
 @click.group("ledger", cls=Group)
@@ -25,16 +28,22 @@ def group() -> None:
 
 
 @group.command("upgrade")
-def upgrade() -> None:
+@click.option("--effects", metavar="URL", help="Only make the effects' tables in a database of your own.")
+def upgrade(effects: str | None) -> None:
     """Create the ledger's tables or bring them to this release, and give a new state store its identity.
 
-    Run it once before the first worker starts, and after each upgrade. Run again it changes nothing.
+    Run it once before the first worker starts, and after each upgrade. Run again it changes nothing. With --effects it
+    prepares another database, in which transactional actions have their effects (MANDOR_EFFECTS_URLS).
 
     \b
     Examples:
       mandor ledger upgrade
-      MANDOR_LEDGER_URL=postgresql+psycopg://mandor@db/mandor mandor ledger upgrade
+      MANDOR_LEDGER_URL=postgresql://mandor@db/mandor mandor ledger upgrade
+      mandor ledger upgrade --effects postgresql://shop@db/shop
     """
+    if effects:
+        _upgrade_effects(effects)
+        return
     from orchestrator import verification
 
     tools = services()
@@ -49,6 +58,49 @@ def upgrade() -> None:
         )
     shards = f"{done.shards} shards of the state store set up" if done.shards else "the state store was set up before"
     click.echo(f"the ledger is ready; {shards}")
+
+
+def _upgrade_effects(url: str) -> None:
+    from orchestrator.ledger import upgrade_effects
+
+    with waiting_for("making the effects' tables"):
+        upgrade_effects(url)
+    if output.as_json():
+        output.print_json({"effects": "ready"})
+        return
+    named = url in services().settings.effects_urls.split()
+    rest = "" if named else "; name it in MANDOR_EFFECTS_URLS, for every process"
+    click.echo(f"the database is ready for effects{rest}")
+
+
+@group.command("prune")
+def prune() -> None:
+    """Delete runs that ended MANDOR_LEDGER_RUNS_D days ago or earlier, and letters older than MANDOR_LEDGER_LETTERS_D.
+
+    In small batches, beside whatever else is at work; interrupted, it goes on the next time. Let cron call it daily.
+
+    \b
+    Examples:
+      mandor ledger prune
+      MANDOR_LEDGER_RUNS_D=30 mandor ledger prune --json
+    """
+    tools = services()
+    with waiting_for("deleting what is old"):
+        runs, letters = _prune(tools)
+    if output.as_json():
+        output.print_json({"runs": runs, "letters": letters})
+    else:
+        click.echo(f"{runs} runs and {letters} letters are gone")
+
+
+def _prune(tools: Services) -> tuple[int, int]:
+    kept, now = tools.settings, tools.ledger.now_ms()
+    moments = now - kept.ledger_runs_d * DAY_MS, now - kept.ledger_letters_d * DAY_MS
+    runs = letters = 0
+    while any(astuple(batch := tools.ledger.prune(*moments, BATCH))):
+        runs, letters = runs + batch.runs, letters + batch.letters
+        time.sleep(PAUSE_S)
+    return runs, letters
 
 
 @group.command("verify")

@@ -123,6 +123,11 @@ def when(at: str | int | None) -> str | None:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def iso(at_ms: int) -> str:
+    """A moment, so that a command can be given it again."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def clock(at_ms: int) -> str:
     """The time of day of a moment, with milliseconds, in the reader's own time zone."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]

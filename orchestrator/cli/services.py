@@ -34,7 +34,8 @@ class Services:
         """The ledger; not yet opened."""
         from orchestrator.ledger import open_ledger
 
-        return open_ledger(self.settings.ledger, patience_s=LEDGER_PATIENCE_S)
+        elsewhere = self.settings.effects_urls.split()
+        return open_ledger(self.settings.ledger, patience_s=LEDGER_PATIENCE_S, effects_urls=elsewhere)
 
     @cached_property
     def store(self) -> "Store":

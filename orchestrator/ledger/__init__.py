@@ -15,7 +15,7 @@ from orchestrator.ledger.effects import (
     RowClosed,
     fact,
 )
-from orchestrator.ledger.ledger import Ledger, open_ledger
+from orchestrator.ledger.ledger import ANY_RUN, Ledger, open_ledger, upgrade_effects
 from orchestrator.ledger.rows import (
     Accepted,
     AcceptedRun,
@@ -26,13 +26,16 @@ from orchestrator.ledger.rows import (
     LedgerRun,
     ListedRun,
     PlannerAnswer,
+    Pruned,
     Record,
     RecordChange,
+    RunFilter,
     StoredPlan,
 )
 from orchestrator.ledger.tables import EffectState
 
 __all__ = [
+    "ANY_RUN",
     "Accepted",
     "AcceptedRun",
     "AlreadyLanded",
@@ -57,10 +60,13 @@ __all__ = [
     "NotClosed",
     "Opened",
     "PlannerAnswer",
+    "Pruned",
     "Record",
     "RecordChange",
     "RowClosed",
+    "RunFilter",
     "StoredPlan",
     "fact",
     "open_ledger",
+    "upgrade_effects",
 ]

@@ -19,10 +19,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, select, text, update
 
 from orchestrator.errors import EffectRefused
-from orchestrator.ledger.engine import insert_absent, refuse_foreign
+from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.tables import OWED_LATE, EffectState, effects
 from schemas.states import EffectClass, Fact
 
@@ -96,11 +96,12 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The names of one effect."""
+    """The names of one effect, and the table that has its row."""
 
     run_id: str
     step_id: str
     kind: Kind
+    table: Table
 
     def blank(self) -> dict[str, Any]:
         """The values of a row nobody has touched."""
@@ -119,7 +120,7 @@ class Effect:
         }
 
     def matches(self) -> ColumnElement[bool]:
-        column = effects.c
+        column = self.table.c
         return and_(column.run_id == self.run_id, column.step_id == self.step_id, column.kind == self.kind)
 
 
@@ -130,16 +131,20 @@ class EffectRows:
     answers AlreadyLanded with its own result, also after a close. A crash inside any call leaves the row as it was.
     """
 
-    def __init__(self, begin: Transaction, read: Transaction, clock: Callable[[], int]) -> None:
+    def __init__(self, begin: Transaction, read: Transaction, clock: Callable[[], int], table: Table = effects) -> None:
         self._begin = begin
         self._read = read
         self._clock = clock
+        self._table = table
+
+    def _effect(self, run_id: str, step_id: str, kind: Kind) -> Effect:
+        return Effect(run_id, step_id, kind, self._table)
 
     def look(self, run_id: str, step_id: str, kind: Kind, fence: int, token: str) -> Fresh | AlreadyLanded | Closed:
         """What `land` would meet now. Changes nothing and promises nothing: only `land` decides."""
-        effect = Effect(run_id, step_id, kind)
+        effect = self._effect(run_id, step_id, kind)
         with self._read() as connection:
-            row = connection.execute(select(effects).where(effect.matches())).one_or_none()
+            row = connection.execute(select(self._table).where(effect.matches())).one_or_none()
         if row is None:
             return Fresh()
         check_token(effect, row, token)
@@ -152,7 +157,7 @@ class EffectRows:
 
         EffectRefused: the row belongs to another step token.
         """
-        effect = Effect(run_id, step_id, kind)
+        effect = self._effect(run_id, step_id, kind)
         with self._begin() as connection:
             row = locked_row(connection, effect, token)
             answer = may_open(row, fence, effect_class)
@@ -177,11 +182,11 @@ class EffectRows:
         the row late: it happened after its claim had been ended and judged.
         With a connection: a part of the caller's transaction, which must hold the effect too and which the caller ends.
         On AlreadyLanded and Closed the caller must roll back, and then nothing has happened.
-        EffectRefused: the row belongs to another step token; roll back as well. LedgerError: no connection of `begin`.
+        EffectRefused: the row belongs to another step token; roll back as well. That the connection leads to the
+        database of these rows, TransactionalRows has seen to.
         """
-        effect = Effect(run_id, step_id, kind)
+        effect = self._effect(run_id, step_id, kind)
         if connection is not None:
-            refuse_foreign(connection)
             return self._land(connection, effect, fence, token, result_text)
         with self._begin() as own:
             answer = self._land(own, effect, fence, token, result_text)
@@ -196,7 +201,7 @@ class EffectRows:
 
         void: the action raised NoEffect. Believed only from the fence that opened the row, and only by its first close.
         """
-        effect = Effect(run_id, step_id, kind)
+        effect = self._effect(run_id, step_id, kind)
         with self._begin() as connection:
             row = locked_row(connection, effect, None)
             state = EffectState.NONE if void and may_void(row, fence) else EffectState(row.state)
@@ -219,7 +224,7 @@ class EffectRows:
         A row that landed stays so, with its first result, whatever is said. A repeat answers the same. A part of the
         caller's transaction. EffectRefused: the row belongs to another step token.
         """
-        effect = Effect(run_id, step_id, "do")
+        effect = self._effect(run_id, step_id, "do")
         row = locked_row(connection, effect, token)
         if not row.since <= fence <= row.closed_to:
             return NotClosed(row.since, row.closed_to)
@@ -232,14 +237,24 @@ class EffectRows:
         self._write(connection, effect, state=EffectState.NONE, since=0)
         return RowClosed(EffectState.NONE, None)
 
+    def landed(self, run_id: str) -> dict[str, str]:
+        """The tokens of a run's steps whose effects have landed, by step."""
+        column = self._table.c
+        mine = and_(column.run_id == run_id, column.kind == "do", column.state == EffectState.LANDED)
+        with self._read() as connection:
+            return {
+                row.step_id: row.token for row in connection.execute(select(column.step_id, column.token).where(mine))
+            }
+
     def is_late(self, run_id: str, step_id: str) -> bool:
         """Whether an effect of the step happened after its claim had been ended."""
         with self._read() as connection:
-            query = select(effects.c.late).where(Effect(run_id, step_id, "do").matches())
+            query = select(self._table.c.late).where(self._effect(run_id, step_id, "do").matches())
             return bool(connection.execute(query).scalar())
 
     def owed_late(self, untouched_since: int, limit: int) -> list[Late]:
         """Up to `limit` late effects that are to be undone, those first that nobody has touched for longest."""
+        effects = self._table
         done = effects.alias("done")
         same = and_(done.c.run_id == effects.c.run_id, done.c.step_id == effects.c.step_id, done.c.kind == "do")
         fence = select(done.c.closed_to).where(same).scalar_subquery()
@@ -253,7 +268,7 @@ class EffectRows:
     def postpone_late(self, run_id: str, step_id: str) -> None:
         """Somebody has looked at it; nobody else needs to for a while."""
         with self._begin() as connection:
-            self._write(connection, Effect(run_id, step_id, "late"))
+            self._write(connection, self._effect(run_id, step_id, "late"))
 
     def found(self, run_id: str, step_id: str, kind: Kind, fence: int, result_text: str | None) -> RowClosed:
         """Write down what became of an open effect whose claim was ended: its result (JSON), or None: it did not
@@ -262,7 +277,7 @@ class EffectRows:
         Only a row that is closed up to this very fence is set back to none, and only if this fence opened it: what an
         earlier one has under way is not known.
         """
-        effect = Effect(run_id, step_id, kind)
+        effect = self._effect(run_id, step_id, kind)
         with self._begin() as connection:
             row = locked_row(connection, effect, None)
             if row.state == EffectState.OPEN and result_text is not None:
@@ -276,7 +291,7 @@ class EffectRows:
 
     def _owe(self, connection: Connection, effect: Effect) -> None:
         """Remember that a late effect is to be undone; also if another one of the step was before."""
-        late = Effect(effect.run_id, effect.step_id, "late")
+        late = self._effect(effect.run_id, effect.step_id, "late")
         if effect.kind == "do" and locked_row(connection, late, None).state != EffectState.OPEN:
             self._write(connection, late, state=EffectState.NONE, since=0, closed_to=0)
 
@@ -292,13 +307,13 @@ class EffectRows:
         return Landed()
 
     def _write(self, connection: Connection, effect: Effect, **values: Any) -> None:
-        connection.execute(update(effects).where(effect.matches()).values(updated_at=self._clock(), **values))
+        connection.execute(update(self._table).where(effect.matches()).values(updated_at=self._clock(), **values))
 
 
 def locked_row(connection: Connection, effect: Effect, token: str | None) -> Row[Any]:
     """The row of an effect, locked until the transaction ends and made if it was not there."""
-    insert_absent(connection, effects, effect.blank())
-    row = connection.execute(select(effects).where(effect.matches()).with_for_update()).one()
+    insert_absent(connection, effect.table, effect.blank())
+    row = connection.execute(select(effect.table).where(effect.matches()).with_for_update()).one()
     if token is not None:
         check_token(effect, row, token)
     return row

@@ -1,14 +1,15 @@
 """The ledger of one installation, as the rest of the project calls it: every method is one transaction."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from orchestrator.ledger import history, reads, writes
+from orchestrator.ledger import history, prune, reads, writes
 from orchestrator.ledger.effects import EffectRows, NotClosed, RowClosed
+from orchestrator.ledger.elsewhere import Elsewhere, TransactionalRows
 from orchestrator.ledger.engine import PATIENCE_S, Database
 from orchestrator.ledger.history import History
 from orchestrator.ledger.losses import Losses
@@ -22,12 +23,16 @@ from orchestrator.ledger.rows import (
     LedgerRun,
     ListedRun,
     PlannerAnswer,
+    Pruned,
     Record,
     RecordChange,
+    RunFilter,
     StoredPlan,
 )
 from schemas.dead_letter import DeadLetter, DeadLetterKind
-from schemas.states import RunStatus
+from schemas.states import EffectClass, RunStatus
+
+ANY_RUN: Final = RunFilter()
 
 
 def wall_ms() -> int:
@@ -44,28 +49,40 @@ class Ledger:
     threads, and across a fork.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], int] = wall_ms) -> None:
+    def __init__(
+        self, database: Database, clock: Callable[[], int] = wall_ms, elsewhere: Sequence[Elsewhere] = ()
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._elsewhere = elsewhere
         self.effects = EffectRows(database.writing, database.reading, clock)
         self.history = History(database.writing, database.reading, clock)
         self.losses = Losses(database.writing, database.reading, clock)
+        self.transactional = TransactionalRows(self.effects, elsewhere)
+
+    def rows_of(self, effect: EffectClass) -> EffectRows | TransactionalRows:
+        """Where the effects of steps of this class are looked for and closed."""
+        return self.transactional if effect is EffectClass.TRANSACTIONAL else self.effects
 
     def now_ms(self) -> int:
         """The clock that stamps the ledger's rows, in milliseconds since the epoch."""
         return self._clock()
 
     def begin(self) -> AbstractContextManager[Connection]:
-        """A transaction of the caller's own, holding the write lock: commits at the end of the block, rolls back if an
-        exception leaves it. Only one per thread at a time; everything between waits for it, so keep it short.
+        """A transaction of the caller's own: commits at the end of the block, rolls back if an exception leaves it.
+
+        One at a time, in all processes: what the block reads stays true until it commits. Others wait for it, so keep
+        it short, and a thread that has one cannot have another.
         """
-        return self._database.writing()
+        return self._database.writing(alone=True)
 
     def close(self) -> None:
         """Close this process's idle connections; the last process to do so leaves one file, without its journal. The
         ledger can be used again.
         """
         self._database.close()
+        for each in self._elsewhere:
+            each.close()
 
     def upgrade(self) -> None:
         """Create the file and bring the schema to this release's revision; all of it or nothing. Repeated, or by
@@ -74,13 +91,19 @@ class Ledger:
         from orchestrator.ledger import migrations  # Alembic takes half a second to import
 
         self._database.prepare()
-        with self._database.writing(any_revision=True) as connection:
+        with self._database.writing(alone=True, any_revision=True) as connection:
             migrations.run(connection)
 
     def check_schema(self) -> None:
         """Return if the database can be reached and holds our schema; else raise."""
         with self._database.reading():
             pass
+
+    def check_elsewhere(self) -> int:
+        """Return how many databases of the users' own there are, if all can be reached and are prepared; else raise."""
+        for each in self._elsewhere:
+            each.check()
+        return len(self._elsewhere)
 
     def accept(self, run: AcceptedRun) -> Accepted | ConflictingSubmission:
         """Remember a run before anything else knows of it.
@@ -102,10 +125,12 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.newest_runs(connection, limit, before)
 
-    def listed(self, limit: int, before: str | None = None) -> list[ListedRun]:
-        """The same page as `runs`, of what a list shows: goals, contexts and plans stay where they are."""
+    def listed(self, limit: int, before: str | None = None, wanted: RunFilter = ANY_RUN) -> list[ListedRun]:
+        """A page as of `runs`, of runs that are wanted and of what a list shows: goals, contexts and plans stay where
+        they are.
+        """
         with self._database.reading() as connection:
-            return reads.listed_runs(connection, limit, before)
+            return reads.listed_runs(connection, limit, before, wanted)
 
     def open_runs(self, after: str | None, limit: int) -> list[LedgerRun]:
         """Up to `limit` runs that have no end yet, in the order of their ids, beyond the id `after`."""
@@ -165,16 +190,23 @@ class Ledger:
             return writes.start_undoing(connection, run_id, generation)
 
     def end_run(
-        self, run_id: str, generation: int, status: RunStatus, reason: str | None, version: int, ended_at_ms: int
+        self,
+        run_id: str,
+        generation: int,
+        status: RunStatus,
+        reason: str | None,
+        version: int,
+        ended_at_ms: int,
+        errors: Collection[str] = (),
     ) -> bool:
-        """Write how a generation of a run ended, after the state store settled it.
+        """Write how a generation of a run ended, after the state store settled it. errors: kinds it is found by.
 
         True: written by this call. False: this generation (or a later one) has its end already, which stays as it is.
         In both cases the ledger has the end. After a crash before it the run is still due, and settled again.
         NotFound: no such run was accepted.
         """
         with self._database.writing() as connection:
-            return writes.end_run(connection, run_id, generation, status, reason, version, ended_at_ms)
+            return writes.end_run(connection, run_id, generation, status, reason, version, ended_at_ms, errors)
 
     def decide(
         self,
@@ -276,6 +308,21 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.letter(connection, letter_id)
 
+    def prune(self, runs_before_ms: int, letters_before_ms: int, limit: int) -> Pruned:
+        """Delete up to `limit` runs that ended before a moment, with all that belongs to them, and as many letters that
+        were written before another.
+
+        Repeat it while it finds any: each call is short, and keeps others from writing no longer. A request_id of a run
+        that went is free again. After a crash in between a repeat goes on.
+        """
+        with self._database.reading() as connection:
+            going = prune.old_runs(connection, runs_before_ms, limit)
+        for each in self._elsewhere if going else ():
+            each.forget(going)
+        with self._database.writing() as connection:
+            forgotten = prune.forget_runs(connection, going, runs_before_ms)
+            return Pruned(forgotten, prune.forget_letters(connection, letters_before_ms, limit))
+
     def create_epoch(self, namespace: str, shards: int) -> Epoch:
         """The namespace's epoch, drawn by the first call: every caller gets the same. ConfigError: it was drawn for
         another number of shards, which cannot change, because every key's place depends on it.
@@ -289,9 +336,26 @@ class Ledger:
             return reads.epoch(connection, namespace)
 
 
-def open_ledger(url: str, *, patience_s: float = PATIENCE_S, clock: Callable[[], int] = wall_ms) -> Ledger:
+def open_ledger(
+    url: str,
+    *,
+    patience_s: float = PATIENCE_S,
+    clock: Callable[[], int] = wall_ms,
+    effects_urls: Iterable[str] = (),
+) -> Ledger:
     """The ledger at a database URL. Nothing is opened before the first use. ConfigError: no URL of a ledger.
 
-    patience_s: how long a transaction waits for others before LedgerUnavailable.
+    patience_s: how long a transaction waits for others before LedgerUnavailable. effects_urls: databases in which
+    transactional actions have effects of their own.
     """
-    return Ledger(Database(url, patience_s), clock)
+    elsewhere = [Elsewhere(one, patience_s, clock) for one in effects_urls]
+    return Ledger(Database(url, patience_s), clock, elsewhere)
+
+
+def upgrade_effects(url: str) -> None:
+    """Make what a database of the users' own needs for effects of transactional actions; repeated, nothing."""
+    elsewhere = Elsewhere(url, PATIENCE_S, wall_ms)
+    try:
+        elsewhere.upgrade()
+    finally:
+        elsewhere.close()

@@ -4,7 +4,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import JSON, Column, Connection, Row, RowMapping, Select, and_, select, tuple_, type_coerce
+from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, Table, and_, select, tuple_
 
 from orchestrator.ledger import tables
 from orchestrator.ledger.rows import (
@@ -15,10 +15,12 @@ from orchestrator.ledger.rows import (
     PlannerAnswer,
     Record,
     RecordChange,
+    RunFilter,
     StoredPlan,
 )
-from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, records, runs
+from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, records, run_words, runs
 from schemas.dead_letter import DeadLetter, DeadLetterKind, DeadLetterStatus
+from schemas.ids import session_key
 from schemas.states import RunStatus
 
 
@@ -40,13 +42,35 @@ def newest_runs(connection: Connection, limit: int, before: str | None) -> list[
     return [as_run(row) for row in connection.execute(query.limit(limit)).mappings()]
 
 
-def listed_runs(connection: Connection, limit: int, before: str | None) -> list[ListedRun]:
-    """The columns of a list, newest first, older than the run `before`."""
-    names = (field.name for field in fields(ListedRun) if field.name != "planner")
-    planner = type_coerce(runs.c.submission_text, JSON)["planner"].as_string().label("planner")
-    query = older_than(select(*(runs.c[name] for name in names), planner), runs.c.accepted_at, runs.c.run_id, before)
+def listed_runs(connection: Connection, limit: int, before: str | None, wanted: RunFilter) -> list[ListedRun]:
+    """The columns of a list, newest first, older than the run `before`, of the runs that are wanted."""
+    listed = select(*(runs.c[field.name] for field in fields(ListedRun))).where(*run_conditions(wanted))
+    time, key = runs.c.accepted_at, runs.c.run_id
+    for about, word in (("action", wanted.action), ("error", wanted.error)):
+        if word is not None:
+            words = run_words.alias(about)
+            listed = listed.join(words, words.c.run_id == runs.c.run_id)
+            listed = listed.where(words.c.about == about, words.c.word == word)
+            time, key = words.c.accepted_at, words.c.run_id  # the order comes from the word's own index
+    query = older_than(listed, time, key, before)
     found = connection.execute(query.limit(limit)).mappings()
     return [ListedRun(**{**row, "status": RunStatus(row["status"])}) for row in found]
+
+
+def run_conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
+    """What the run's own columns must say."""
+    column = runs.c
+    equal = {column.status: wanted.status, column.session_id: wanted.session_id, column.planner: wanted.planner}
+    found = [name == value for name, value in equal.items() if value is not None]
+    if wanted.session_id is not None:
+        found.append(column.session == session_key(wanted.session_id))
+    if wanted.ended is not None:
+        found.append(column.ended_at.is_not(None) if wanted.ended else column.ended_at.is_(None))
+    if wanted.since is not None:
+        found.append(column.accepted_at >= wanted.since)
+    if wanted.until is not None:
+        found.append(column.accepted_at < wanted.until)
+    return found
 
 
 def open_runs(connection: Connection, after: str | None, limit: int) -> list[LedgerRun]:
@@ -110,7 +134,7 @@ def letters(
     connection: Connection, limit: int, before: str | None, kind: str | None, run_id: str | None
 ) -> list[DeadLetter]:
     """Dead letters, newest first, older than the letter `before`; of one kind, of one run."""
-    query = older_than(select(dead_letters), dead_letters.c.created_at, dead_letters.c.id, before)
+    query = older_than(select(dead_letters), dead_letters.c.created_at, dead_letters.c.id, before, dead_letters)
     if kind is not None:
         query = query.where(dead_letters.c.kind == kind)
     if run_id is not None:
@@ -144,13 +168,16 @@ def record_changes(connection: Connection, run_id: str) -> list[RecordChange]:
     return [RecordChange(**row) for row in connection.execute(query).mappings()]
 
 
-def older_than(query: Select[Any], time: Column[Any], key: Column[Any], before: str | None) -> Select[Any]:
-    """A page of a list, newest first. A `before` that is not there (any more) leaves an empty page."""
+def older_than(
+    query: Select[Any], time: ColumnElement[Any], key: ColumnElement[Any], before: str | None, home: Table = runs
+) -> Select[Any]:
+    """A page of a list, newest first. A `before` that its home has not (any more) leaves an empty page."""
     newest_first = query.order_by(time.desc(), key.desc())
     if before is None:
         return newest_first
-    cursor = key.table.alias("cursor")
-    place = select(cursor.c[time.name], cursor.c[key.name]).where(cursor.c[key.name] == before)
+    cursor = home.alias("cursor")
+    own_key = cursor.c[str(key.key)]
+    place = select(cursor.c[str(time.key)], own_key).where(own_key == before)
     return newest_first.where(tuple_(time, key) < place.scalar_subquery())
 
 

@@ -10,7 +10,8 @@ class AcceptedRun:
     """All that is needed to build a run again from nothing.
 
     session: the run's session key (16 hex digits or "-"); submission_text, policy_text: canonical JSON;
-    submission_hash: of the submission as it was sent; deadline_ms: relative to acceptance.
+    submission_hash: of the submission as it was sent; deadline_ms: relative to acceptance; planner: None for a ready
+    plan.
     """
 
     run_id: str
@@ -24,6 +25,7 @@ class AcceptedRun:
     policy_hash: str
     context_hash: str
     deadline_ms: int
+    planner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class LedgerRun(AcceptedRun):
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """What a list tells of a run. planner: as the submission names it, None for a ready plan."""
+    """What a list tells of a run."""
 
     run_id: str
     session: str
@@ -53,6 +55,32 @@ class ListedRun:
     status: RunStatus
     reason: str | None
     ended_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs are looked for; None asks for nothing. ended: those that have an end, or (False) that have none.
+
+    status: of an end; since, until: accepted at or after, before; action: of any of the run's plans; error: kind of an
+    error that the run ended with.
+    """
+
+    ended: bool | None = None
+    status: RunStatus | None = None
+    session_id: str | None = None
+    planner: str | None = None
+    action: str | None = None
+    error: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many runs and letters went."""
+
+    runs: int
+    letters: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
-REVISION = "0002"  # of the schema these tables describe
+REVISION = "0003"  # of the schema these tables describe
 VERSION_TABLE = "mandor_ledger_version"
 RUN_ID, STEP_ID, SHA256 = 36, 64, 64
 metadata = MetaData()
@@ -64,10 +64,26 @@ runs = Table(
     Column("reason", Text),
     Column("version", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+    Column("planner", Text),
     one_of("status", RunStatus),
     CheckConstraint("generation >= 1", name="generation_counted"),
     Index("runs_by_time", "accepted_at", "run_id"),
     Index("runs_by_end", "ended_at", "run_id"),
+    Index("runs_by_status", "status", "accepted_at", "run_id"),
+    Index("runs_by_session", "session", "accepted_at", "run_id"),
+    Index("runs_by_planner", "planner", "accepted_at", "run_id"),
+)
+
+# What a run is found by that it has several of: the actions of its plans, the kinds of errors it ended with.
+run_words = Table(
+    "run_words",
+    metadata,
+    Column("run_id", String(RUN_ID), ForeignKey("runs.run_id"), primary_key=True),
+    Column("about", String(8), primary_key=True),
+    Column("word", Text, primary_key=True),
+    Column("accepted_at", BigInteger, nullable=False),
+    one_of("about", ("action", "error")),
+    Index("run_words_by_time", "about", "word", "accepted_at", "run_id"),
 )
 
 plans = Table(

@@ -3,16 +3,17 @@
 import hashlib
 import json
 import uuid
+from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, update
 
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.ledger import reads
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.rows import Accepted, AcceptedRun, ConflictingSubmission, Epoch, PlannerAnswer, StoredPlan
-from orchestrator.ledger.tables import dead_letters, decisions, epochs, planner_answers, plans, runs
+from orchestrator.ledger.tables import dead_letters, decisions, epochs, planner_answers, plans, run_words, runs
 from schemas.dead_letter import DeadLetter
 from schemas.states import RunStatus
 
@@ -20,7 +21,8 @@ from schemas.states import RunStatus
 def accept(connection: Connection, run: AcceptedRun, now: int) -> Accepted | ConflictingSubmission:
     """Remember a run, unless its id is taken: by the same submission, or by another."""
     fresh = {"accepted_at": now, "generation": 1, "status": RunStatus.ACCEPTED, "version": 0}
-    created = insert_absent(connection, runs, asdict(run) | fresh)
+    labels = {"session_id": writable(run.session_id), "request_id": writable(run.request_id)}
+    created = insert_absent(connection, runs, asdict(run) | labels | fresh)
     stands = reads.run(connection, run.run_id)
     if stands is None:
         raise NotFound(f"run {run.run_id} was removed from the ledger meanwhile", hint="submit it again")
@@ -32,7 +34,9 @@ def accept(connection: Connection, run: AcceptedRun, now: int) -> Accepted | Con
 def store_plan(connection: Connection, plan: StoredPlan) -> StoredPlan:
     """Keep the first plan of a run's generation; answers the one that stands."""
     lock_run(connection, plan.run_id)
-    insert_absent(connection, plans, asdict(plan))
+    if insert_absent(connection, plans, asdict(plan)):
+        actions = {step["action"] for step in json.loads(plan.plan_text).get("steps", ())}
+        find_by(connection, plan.run_id, "action", actions)
     return reads.plan(connection, plan.run_id, plan.generation) or plan
 
 
@@ -52,6 +56,7 @@ def end_run(
     reason: str | None,
     version: int,
     ended_at: int,
+    errors: Collection[str],
 ) -> bool:
     """Write the end of a run's generation once. False: this generation, or a later one, has its end already."""
     lock_run(connection, run_id)
@@ -62,10 +67,20 @@ def end_run(
         "version": version,
         "ended_at": ended_at,
     }
-    return (
-        connection.execute(update(runs).where(runs.c.run_id == run_id, still_open(generation)).values(**end)).rowcount
-        == 1
-    )
+    mine = update(runs).where(runs.c.run_id == run_id, still_open(generation))
+    written = connection.execute(mine.values(**end)).rowcount == 1
+    if written:
+        connection.execute(delete(run_words).where(run_words.c.run_id == run_id, run_words.c.about == "error"))
+        find_by(connection, run_id, "error", errors)
+    return written
+
+
+def find_by(connection: Connection, run_id: str, about: Literal["action", "error"], words: Collection[str]) -> None:
+    """Have a run found by these words, too."""
+    accepted_at = connection.execute(select(runs.c.accepted_at).where(runs.c.run_id == run_id)).scalar_one()
+    for word in sorted(words):
+        values = {"run_id": run_id, "about": about, "word": writable(word), "accepted_at": accepted_at}
+        insert_absent(connection, run_words, values)
 
 
 def start_undoing(connection: Connection, run_id: str, generation: int) -> bool:

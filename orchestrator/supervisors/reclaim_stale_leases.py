@@ -124,9 +124,10 @@ def reclaim_undo(app: App, store: Store, ledger: Ledger, ref: RunRef, step: Step
 
 def close_undo(ledger: Ledger, ref: RunRef, step: StepState, fence: int) -> Fact:
     """What became of a lost attempt to undo a step."""
-    row = ledger.effects.close(ref.run_id, step.id, "undo", fence)
+    effect = EffectClass(step.effect)
+    row = ledger.rows_of(effect).close(ref.run_id, step.id, "undo", fence)
     emit(events.EffectClosed(fence, row.state.value))
-    return fact(EffectClass(step.effect), row.state)
+    return fact(effect, row.state)
 
 
 def lapsed(step: StepState, now_ms: int) -> bool:
@@ -139,6 +140,6 @@ def close(ledger: Ledger, ref: RunRef, step: StepState) -> tuple[Fact, str]:
     effect = EffectClass(step.effect)
     if effect is EffectClass.PURE or step.status != StepStatus.RUNNING:
         return Fact.NONE, ""
-    row = ledger.effects.close(ref.run_id, step.id, "do", step.fence)
+    row = ledger.rows_of(effect).close(ref.run_id, step.id, "do", step.fence)
     emit(events.EffectClosed(step.fence, row.state.value))
     return fact(effect, row.state), row.result_text or ""

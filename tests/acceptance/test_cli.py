@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -31,6 +32,15 @@ from workers.cli import mandor
 
 pytestmark = pytest.mark.timeout(180)
 RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+LISTING = """
+import sys
+from datetime import UTC, datetime, timedelta
+from orchestrator.client import Client
+from schemas.states import RunStatus
+hour_ago = datetime.now(UTC) - timedelta(hours=1)
+page = Client().runs(session_id=sys.argv[1], status=RunStatus.FAILED, action="test.flaky", since=hour_ago)
+print(*(run.run_id for run in page.runs))
+"""
 NO_RUN = "00000000-0000-8000-8000-000000000000"
 
 
@@ -358,6 +368,32 @@ def test_the_list_has_every_run_newest_first_and_how_it_stands(system: System, t
     assert shown[0].split() == ["id", "status", "age", "planner", "session", "reason"]
     assert shown[1].split()[:2] == [going, "running"]
     system.wait(going)
+
+
+def test_runs_are_found_by_what_they_are(system: System) -> None:
+    session = f"shop-{uuid4()}"
+    done = settled(system, echo_plan(), session_id=session).run_id
+    bad = plan_text(step("test.flaky", "s", failures=9, for_good=True))
+    failed = settled(system, bad, session_id=session).run_id
+
+    def found(*options: str) -> list[str]:
+        page = answer("run", "list", "--session", session, *options)
+        return [run["run_id"] for run in page["runs"]]
+
+    (error,) = [one.error.kind for one in system.view(failed).steps if one.error]
+    eventually(lambda: found("--error", error) == [failed], what="the end in the ledger")
+    assert found() == [failed, done]
+    assert found("--status", "succeeded") == [done]
+    assert found("--status", "running") == []
+    assert found("--action", "test.echo") == [done]
+    assert found("--action", "test.flaky", "--since", "1h") == [failed]
+    assert found("--until", "1h") == found("--planner", "nobody") == []
+    assert text("run", "list", "--session", session, "--status", "cancelled") == ""
+    client = [sys.executable, "-c", LISTING, session]
+    done_by_client = subprocess.run(
+        client, env=system.processes.env, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done_by_client.stdout.split() == [failed]
 
 
 def test_the_list_names_the_planner_of_each_run(system: System) -> None:

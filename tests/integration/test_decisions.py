@@ -13,7 +13,7 @@ from celery import Celery
 from orchestrator import decisions, dispatch, progress
 from orchestrator.decisions import Decided, Desk
 from orchestrator.errors import DecisionRefused, NotFound, StoreUnavailable
-from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.ledger import Landed, Ledger, LedgerRun
 from orchestrator.store.replies import Granted
 from orchestrator.store.views import RunState
 from orchestrator.supervisors import apply_decisions, end_waits
@@ -364,6 +364,52 @@ def test_a_run_with_a_once_step_in_doubt_is_not_started_over(world: World) -> No
     assert world.row.ended_at is not None
     decisions.resolve(world.desk, world.run_id, "ann", landed=False)
     assert decisions.retry(world.desk, world.run_id, "ann").outcome == "retried:2"
+
+
+def did(world: World, step_id: str, token: str | None = None) -> None:
+    """A step that opens its row, and whose effect landed."""
+    granted = world.claim(step_id)
+    fence, shown = granted.fence, token or granted.token
+    assert isinstance(world.ledger.effects.land(world.run_id, step_id, "do", fence, shown, "{}"), Landed)
+    world.complete(step_id)
+
+
+def failed_behind(world: World, effect: str) -> None:
+    world.accept(on_failure="stop").admit(world.step("a", 0, effect=effect), world.step("b", 1, "a"))
+
+
+def end_of(world: World) -> None:
+    world.fail("b")
+    world.settle()
+
+
+@pytest.mark.parametrize("effect", ["transactional", "keyed", "once"])
+def test_a_step_is_kept_whose_effect_the_ledger_has(world: World, effect: str) -> None:
+    failed_behind(world, effect)
+    did(world, "a")
+    end_of(world)
+    assert decisions.retry(world.desk, world.run_id, "ann").outcome == "retried:2"
+    assert [step.status for step in world.store.views.steps(world.ref)] == ["completed", "dispatched"]
+
+
+@pytest.mark.parametrize("effect", ["transactional", "keyed", "once"])
+def test_a_run_whose_effects_are_gone_is_not_started_over(world: World, effect: str) -> None:
+    failed_behind(world, effect)
+    world.claim("a")
+    world.complete("a")
+    end_of(world)
+    with pytest.raises(DecisionRefused, match="step a is completed, but its effect in the ledger is gone"):
+        decisions.retry(world.desk, world.run_id, "ann")
+    assert world.ledger.decisions_of(world.run_id) == []
+    assert world.run.status == "failed"
+
+
+def test_a_run_whose_effects_are_of_other_params_is_not_started_over(world: World) -> None:
+    failed_behind(world, "keyed")
+    did(world, "a", token="step:plan:0:other")
+    end_of(world)
+    with pytest.raises(DecisionRefused, match="of another action or other params"):
+        decisions.retry(world.desk, world.run_id, "ann")
 
 
 def test_a_run_that_was_undone_is_not_started_over(world: World) -> None:

@@ -14,9 +14,10 @@ from orchestrator import app as celery_app
 from orchestrator import doctor
 from orchestrator.cli.command import run
 from orchestrator.doctor import Finding
+from orchestrator.ledger import upgrade_effects
 from orchestrator.store.replies import DUTIES
 from tests.support.installation import Installation, installation
-from tests.support.ledgers import run_named
+from tests.support.ledgers import run_named, url_of
 from tests.support.servers import Server
 from workers.cli import mandor
 
@@ -165,3 +166,20 @@ def test_an_address_that_names_nobody_is_a_wrong_setting(ours: Installation, mon
     found = {finding["check"]: finding for finding in doctor_says(1)["findings"]}
     assert found["services"]["level"] == "wrong"
     assert "MANDOR_REDIS_URL" in found["services"]["text"]
+
+
+def test_a_database_for_effects_is_looked_at(
+    ours: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = url_of(tmp_path / "shop.db")
+    monkeypatch.setenv("MANDOR_EFFECTS_URLS", url)
+    monkeypatch.setenv("MANDOR_REDIS_URL", "redis://127.0.0.1:1/0")
+
+    def effects() -> Any:
+        return {finding["check"]: finding for finding in doctor_says(3)["findings"]}["effects"]
+
+    assert effects()["level"] != "ok"
+    (tmp_path / "shop.db").touch()
+    assert "mandor ledger upgrade --effects" in effects()["mend"]
+    upgrade_effects(url)
+    assert effects()["level"] == "ok"

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from orchestrator.admission import Referable
 from orchestrator.errors import LedgerUnavailable
-from orchestrator.ledger import Ledger
+from orchestrator.ledger import open_ledger
 from orchestrator.store.replies import Again, CloseFirst, Ended, Granted, NotLapsed
 from orchestrator.telemetry import logs
 from schemas.messages import ReceiptStatus
@@ -567,22 +567,8 @@ def test_an_action_that_swallows_the_stop_still_commits(bench: Workbench) -> Non
 # ---- the ledger is away
 
 
-class AwayEffects:
-    def __getattr__(self, name: str) -> Any:
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            raise LedgerUnavailable("the ledger's database failed")
-
-        return refuse
-
-
-class AwayLedger:
-    """A ledger that does not answer."""
-
-    effects = AwayEffects()
-
-
 def deliver_without_ledger(run: Run) -> Any:
-    away: Ledger = AwayLedger()  # type: ignore[assignment]
+    away = open_ledger("sqlite:////nowhere/ledger.db")
     return execution.run_step(run.message("s0"), replace(run.bench.services, ledger=away))
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -16,7 +15,6 @@ from orchestrator.ledger.tables import effects
 from schemas.policy import Policy
 from schemas.states import EffectClass
 from tests.support.crowd import Crowd, crowd_of
-from tests.support.ledgers import fresh_ledger, url_of
 from workers.actions import records
 from workers.actions.records import MutateRecord, RecordMutated, RecordTooLarge, mutate_record
 from workers.context import Context, Services, StepIdentity
@@ -27,11 +25,6 @@ BOX = "9c1f0a52-7d3e-4b88-a6f4-2e5d7c8b9a01"
 TOKEN = "step:plan:0:hash"
 opened = cache(open_ledger)
 perform: Callable[..., RecordMutated] = mutate_record
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return fresh_ledger(tmp_path)
 
 
 def context(ledger: Ledger, step_id: str, fence: int = 1) -> Context:
@@ -173,8 +166,8 @@ def change_often(index: int, url: str) -> None:
         change(opened(url), f"s{index}-{number}", {f"p{index}": number})
 
 
-def test_steps_that_change_one_record_at_once_lose_nothing(crowd: Crowd, ledger: Ledger, tmp_path: Path) -> None:
-    crowd.do(change_often, url_of(tmp_path / "ledger.db"))
+def test_steps_that_change_one_record_at_once_lose_nothing(crowd: Crowd, ledger: Ledger, ledger_url: str) -> None:
+    crowd.do(change_often, ledger_url)
     assert data(ledger) == {f"p{index}": 9 for index in range(4)}
     assert sorted(made.version_after for made in ledger.record_changes("r")) == list(range(1, 41))
 
@@ -192,8 +185,8 @@ def once(apply: Callable[[], RecordMutated]) -> str:
         return before.result_text
 
 
-def test_one_step_attempted_at_once_is_applied_once(crowd: Crowd, ledger: Ledger, tmp_path: Path) -> None:
-    answers = crowd.do(change_same, url_of(tmp_path / "ledger.db"))
+def test_one_step_attempted_at_once_is_applied_once(crowd: Crowd, ledger: Ledger, ledger_url: str) -> None:
+    answers = crowd.do(change_same, ledger_url)
     assert all(answer == answers[0] for answer in answers)
     assert [made.version_after for made in ledger.record_changes("r")] == list(range(1, 11))
     with ledger.begin() as connection:

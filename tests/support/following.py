@@ -102,6 +102,7 @@ def row(accepted_at: int) -> LedgerRun:
         request_id="r",
         principal="celery",
         deadline_ms=60_000,
+        planner="orders.fulfil",
         accepted_at=accepted_at,
         generation=1,
         status=RunStatus.ACCEPTED,

@@ -61,7 +61,7 @@ def lasting_installation(redis_url: str, home: Path, **settings: object) -> Iter
     with environment(variables):
         app = _app()
         given = configuration.settings()
-        ledger = open_ledger(given.ledger)
+        ledger = open_ledger(given.ledger, effects_urls=given.effects_urls.split())
         upgraded = verification.upgrade(ledger, given)
     store = open_store(given, upgraded.epoch)
     try:

@@ -3,14 +3,84 @@
 import atexit
 import shutil
 import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from orchestrator.ledger import Accepted, AcceptedRun, Ledger, LedgerRun, open_ledger
+from orchestrator.ledger.tables import metadata
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.ids import run_id_for, session_key
+from tests.support.postgres import TEMPLATE, Postgres
 
 SHA = "a" * 64
+DATABASES = ("sqlite", "postgresql")
+
+
+class Places(Protocol):
+    """Where the ledgers of one test lie, in one kind of database."""
+
+    def made(self) -> str:
+        """The URL of a new, empty ledger."""
+
+    def unmade(self) -> str:
+        """A URL where none is yet."""
+
+
+class Files:
+    """SQLite files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def made(self) -> str:
+        """A copy of the template."""
+        path = self._folder / f"{uuid.uuid4().hex[:8]}.db"
+        shutil.copyfile(template(), path)
+        return url_of(path)
+
+    def unmade(self) -> str:
+        """A file that is not there, nor its folder."""
+        return url_of(self._folder / uuid.uuid4().hex[:8] / "ledger.db")
+
+
+class Databases:
+    """Databases of a PostgreSQL server. Ledgers are emptied and used again: making one takes longer than most tests."""
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        self._ledgers: list[str] = []
+        self._others: list[str] = []
+
+    def made(self) -> str:
+        """An empty ledger."""
+        idle = self._server.idle
+        self._ledgers.append(idle.pop() if idle else self._server.new_database(TEMPLATE))
+        return self._server.url(self._ledgers[-1])
+
+    def unmade(self) -> str:
+        """A database without a table."""
+        self._others.append(self._server.new_database())
+        return self._server.url(self._others[-1])
+
+    def give_back(self) -> None:
+        """Whoever is still connected is not, then."""
+        for name in self._others:
+            self._server.drop(name)
+        for name in self._ledgers:
+            self._server.empty(name, [table.name for table in metadata.sorted_tables])
+            self._server.idle.append(name)
+
+
+@contextmanager
+def databases(server: Postgres) -> Iterator[Databases]:
+    """Databases for the time of the block."""
+    made = Databases(server)
+    yield made
+    made.give_back()
 
 
 def url_of(path: Path) -> str:
@@ -51,6 +121,7 @@ def run_named(request_id: str, submission_hash: str = SHA, session_id: str | Non
         policy_hash="b" * 64,
         context_hash="c" * 64,
         deadline_ms=3_600_000,
+        planner="counting",
     )
 
 

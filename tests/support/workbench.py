@@ -87,6 +87,7 @@ class Workbench:
             policy_hash=policy_hash(chosen),
             context_hash=submission.context_hash(),
             deadline_ms=3_600_000,
+            planner=submission.planner,
         )
         accepted = self.ledger.accept(row)
         assert isinstance(accepted, Accepted)

@@ -36,6 +36,7 @@ def test_an_empty_url_shows_what_it_stands_for(
 
 def test_passwords_are_hidden(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("MANDOR_REDIS_URL", "redis://user:hunter2@host/0")
+    monkeypatch.setenv("MANDOR_LEDGER_URL", "postgresql://user:hunter2@host/db?password=hunter2&sslmode=require")
     run(mandor, ["config"])
     text = capsys.readouterr().out
     assert "redis://user:***@host/0" in text
@@ -116,7 +117,8 @@ def test_all_that_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch, caps
     ("name", "value", "path"),
     [
         ("MANDOR_POLICY_FILE", "/nowhere/policy.json", "MANDOR_POLICY_FILE"),
-        ("MANDOR_LEDGER_URL", "mysql://host/db", "MANDOR_LEDGER_URL"),
+        ("MANDOR_LEDGER_URL", "mysql://u:hunter2@host/db", "MANDOR_LEDGER_URL"),
+        ("MANDOR_LEDGER_URL", "postgresql://u:hunter2@host", "MANDOR_LEDGER_URL"),
         ("MANDOR_REDIS_URL", "redis://u:hunter2@host:port/0", "MANDOR_REDIS_URL"),
         ("MANDOR_BROKER_URL", "kafka://host", "MANDOR_BROKER_URL"),
         ("MANDOR_FLOWER_ADDRESS", "0.0.0.0", "MANDOR_FLOWER_ADDRESS"),

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, create_engine, insert, select
+from sqlalchemy import Connection, insert, select
 
-from orchestrator.errors import EffectRefused, LedgerError
+from orchestrator.errors import EffectRefused
 from orchestrator.ledger import (
     AlreadyLanded,
     AlreadyOpen,
@@ -27,18 +27,13 @@ from orchestrator.ledger import (
 )
 from orchestrator.ledger.tables import effects
 from schemas.states import EffectClass, Fact
-from tests.support.ledgers import fresh_ledger, url_of
+from tests.support.ledgers import fresh_ledger
 from tests.unit.ledger.effect_model import OPS, ModelRow, Op, apply, reachable
 
 FENCES = range(1, 4)
 TOKEN = "step:plan:0:hash"
 WORDS = {Opened: "ok", Landed: "ok", AlreadyOpen: "open", AlreadyLanded: "landed", Closed: "closed"}
 numbers = count()
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return fresh_ledger(tmp_path)
 
 
 @pytest.fixture
@@ -185,10 +180,9 @@ def test_an_undo_that_came_late_owes_nothing(ledger: Ledger) -> None:
     assert owed(ledger) == []
 
 
-def test_what_was_looked_at_is_left_for_a_while(tmp_path: Path) -> None:
+def test_what_was_looked_at_is_left_for_a_while(ledger_url: str) -> None:
     now = [1000]
-    fresh_ledger(tmp_path)
-    ledger = open_ledger(url_of(tmp_path / "ledger.db"), clock=lambda: now[0])
+    ledger = open_ledger(ledger_url, clock=lambda: now[0])
     come_late(ledger)
     now[0] = 2000
     assert owed(ledger, 1000) == [("s", 1, False)]
@@ -198,8 +192,9 @@ def test_what_was_looked_at_is_left_for_a_while(tmp_path: Path) -> None:
     assert owed(ledger, 1000) == [("s", 1, False)]
 
 
-def test_looking_for_late_effects_reads_no_others(ledger: Ledger) -> None:
+def test_looking_for_late_effects_reads_no_others(tmp_path: Path) -> None:
     """Each supervisor's pass asks: the cost must be that of what is owed, not of all that ever happened."""
+    ledger = fresh_ledger(tmp_path)
     asked: list[str] = []
 
     @contextmanager
@@ -265,13 +260,6 @@ def test_a_landing_inside_a_transaction_goes_with_it(ledger: Ledger) -> None:
         assert ledger.effects.land("r", "s", "do", 1, TOKEN, "1", connection) == Landed()
         raise ZeroDivisionError
     assert ledger.effects.look("r", "s", "do", 1, TOKEN) == Fresh()
-
-
-def test_a_landing_inside_somebody_elses_transaction_is_refused(ledger: Ledger) -> None:
-    other = create_engine("sqlite://")
-    with other.connect() as connection, pytest.raises(LedgerError, match="not the ledger's"):
-        ledger.effects.land("r", "s", "do", 1, TOKEN, "1", connection)
-    other.dispose()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql
 from orchestrator.errors import ConfigError, LedgerError, LedgerMissing, LedgerUnavailable
 from orchestrator.ledger import Ledger, open_ledger, reads
 from orchestrator.ledger.engine import Database, insert_absent
-from orchestrator.ledger.tables import effects, epochs, runs
+from orchestrator.ledger.tables import REVISION, effects, epochs, runs
 from tests.support.ledgers import accepted, fresh_ledger, template, url_of
 
 
@@ -40,7 +40,8 @@ def rewrite(path: Path, statement: str) -> None:
         ("sqlite://", "absolute path"),
         ("sqlite:///ledger.db", "absolute path"),
         ("sqlite:///:memory:", "absolute path"),
-        ("postgresql://localhost/ledger", "names postgresql; this release keeps its ledger in SQLite"),
+        ("postgresql://localhost", "the name of a database"),
+        ("mysql://localhost/ledger", "names mysql; a ledger is kept in SQLite or PostgreSQL"),
         ("/var/lib/ledger.db", "is not a database URL"),
         ("postgresql://host:port/db", "is not a database URL"),
     ],
@@ -105,7 +106,10 @@ def test_an_empty_database_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("revision", "words", "hint"),
-    [("0000", "needs 0002", "mandor ledger upgrade"), ("0003", "newer than 0002", "the release that upgraded it")],
+    [
+        ("0000", f"needs {REVISION}", "mandor ledger upgrade"),
+        ("9999", f"newer than {REVISION}", "the release that upgraded it"),
+    ],
 )
 def test_another_revision_is_named_with_the_way_out(tmp_path: Path, revision: str, words: str, hint: str) -> None:
     ledger = fresh_ledger(tmp_path)
@@ -118,14 +122,14 @@ def test_another_revision_is_named_with_the_way_out(tmp_path: Path, revision: st
 def test_a_revision_that_changes_under_a_running_process_is_noticed(tmp_path: Path) -> None:
     ledger = fresh_ledger(tmp_path)
     ledger.check_schema()
-    rewrite(tmp_path / "ledger.db", "UPDATE mandor_ledger_version SET version_num = '0003'")
+    rewrite(tmp_path / "ledger.db", "UPDATE mandor_ledger_version SET version_num = '9999'")
     with pytest.raises(LedgerMissing):
         ledger.run("r")
 
 
 def test_an_upgrade_leaves_a_newer_ledger_alone(tmp_path: Path) -> None:
     ledger = fresh_ledger(tmp_path)
-    rewrite(tmp_path / "ledger.db", "UPDATE mandor_ledger_version SET version_num = '0003'")
+    rewrite(tmp_path / "ledger.db", "UPDATE mandor_ledger_version SET version_num = '9999'")
     with pytest.raises(LedgerMissing, match="newer than"):
         ledger.upgrade()
 

@@ -1,7 +1,6 @@
 """Runs, plans, ends, decisions, letters and epochs: what the first call keeps, and what a repeat answers."""
 
 from itertools import count
-from pathlib import Path
 
 import pytest
 from sqlalchemy import insert, text
@@ -12,20 +11,13 @@ from orchestrator.ledger import Accepted, ConflictingSubmission, Ledger, open_le
 from orchestrator.ledger.tables import decisions, effects, runs
 from schemas.dead_letter import DeadLetterKind
 from schemas.states import RunStatus
-from tests.support.ledgers import accepted, fresh_ledger, letter_named, run_named, template, url_of
+from tests.support.ledgers import accepted, letter_named, run_named
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return fresh_ledger(tmp_path)
-
-
-@pytest.fixture
-def ticking(tmp_path: Path) -> Ledger:
+def ticking(ledger_url: str) -> Ledger:
     """A ledger whose clock counts calls, from 1."""
-    path = tmp_path / "ledger.db"
-    path.write_bytes(template().read_bytes())
-    return open_ledger(url_of(path), clock=count(1).__next__)
+    return open_ledger(ledger_url, clock=count(1).__next__)
 
 
 def test_an_accepted_run_comes_back_whole(ticking: Ledger) -> None:
@@ -38,6 +30,20 @@ def test_an_accepted_run_comes_back_whole(ticking: Ledger) -> None:
         assert getattr(answer.run, field) == getattr(run, field)
     assert (answer.run.status, answer.run.generation, answer.run.version) == (RunStatus.ACCEPTED, 1, 0)
     assert (answer.run.accepted_at, answer.run.ended_at, answer.run.plan_hash) == (1, None, None)
+
+
+def test_labels_that_no_database_takes_are_written_out(ledger: Ledger) -> None:
+    run = run_named("order\x00-1", session_id="shop\x00")
+    answer = ledger.accept(run)
+    assert isinstance(answer, Accepted)
+    assert (answer.run.run_id, answer.run.request_id, answer.run.session_id) == (
+        run.run_id,
+        "order\\x00-1",
+        "shop\\x00",
+    )
+    again = ledger.accept(run)
+    assert isinstance(again, Accepted)
+    assert not again.created
 
 
 def test_the_same_submission_again_finds_the_run_that_stands(ledger: Ledger) -> None:
@@ -119,9 +125,8 @@ def test_runs_are_listed_newest_first_in_pages(ticking: Ledger) -> None:
     assert ticking.runs(10, before="gone") == []
 
 
-def test_pages_miss_nothing_among_runs_of_one_moment(tmp_path: Path) -> None:
-    ledger = fresh_ledger(tmp_path)
-    frozen = open_ledger(url_of(tmp_path / "ledger.db"), clock=lambda: 5)
+def test_pages_miss_nothing_among_runs_of_one_moment(ledger: Ledger, ledger_url: str) -> None:
+    frozen = open_ledger(ledger_url, clock=lambda: 5)
     ids = {accepted(frozen, f"order-{number}").run_id for number in range(7)}
     seen: list[str] = []
     while page := ledger.runs(3, before=seen[-1] if seen else None):
@@ -212,7 +217,7 @@ def test_another_number_of_shards_is_refused(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"state": "perhaps"},
+        {"state": "opens"},
         {"kind": "redo"},
         {"state": "landed", "result_text": None},
         {"state": "open", "since": 0},

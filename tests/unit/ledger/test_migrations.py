@@ -2,17 +2,20 @@
 
 import re
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, insert
 
-from orchestrator.ledger import Ledger
+from orchestrator.ledger import Ledger, RunFilter, open_ledger
+from orchestrator.ledger.engine import Database
 from orchestrator.ledger.migrations import alembic_config
-from orchestrator.ledger.tables import REVISION, VERSION_TABLE, metadata
-from tests.support.ledgers import fresh_ledger
+from orchestrator.ledger.tables import REVISION, VERSION_TABLE, metadata, plans, runs
+from tests.support.ledgers import Places, fresh_ledger, run_named
 
 
 def statements(path: Path) -> list[str]:
@@ -48,3 +51,30 @@ def test_the_revision_asked_for_is_the_newest_script(tmp_path: Path) -> None:
     with ledger.begin() as connection:
         scripts = ScriptDirectory.from_config(alembic_config(connection))
     assert scripts.get_heads() == [REVISION]
+
+
+def test_migrations_and_tables_agree_on_every_kind_of_database(ledger: Ledger) -> None:
+    with ledger.begin() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_runs_of_before_are_found_by_planner_and_action(places: Places) -> None:
+    url = places.unmade()
+    sent = {"r1": '{"goal":"g","planner":"orders.fulfil"}', "r2": '{"plan":"{}"}'}
+    old = Database(url)
+    old.prepare()
+    with old.writing(any_revision=True) as connection:
+        command.upgrade(alembic_config(connection), "0001")
+        for name, submission_text in sent.items():
+            values = asdict(run_named(name)) | {"submission_text": submission_text, "status": "accepted"}
+            values |= {"accepted_at": 1, "generation": 1, "version": 0}
+            connection.execute(insert(runs).values({key: values[key] for key in values if key != "planner"}))
+        plan = {"run_id": run_named("r2").run_id, "generation": 1, "plan_hash": "1" * 64, "created_at": 1}
+        connection.execute(insert(plans).values(**plan, plan_text='{"steps":[{"action":"a.b"},{"action":"a.b"}]}'))
+    old.close()
+    ledger = open_ledger(url)
+    ledger.upgrade()
+    assert {run.request_id: run.planner for run in ledger.runs(9)} == {"r1": "orders.fulfil", "r2": None}
+    assert [run.request_id for run in ledger.listed(9, None, RunFilter(action="a.b"))] == ["r2"]
+    ledger.close()

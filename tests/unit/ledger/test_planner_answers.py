@@ -1,18 +1,12 @@
 """What planners answered: kept before it is judged, once, whatever it is."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import NotFound
 from orchestrator.ledger import Ledger
-from tests.support.ledgers import accepted, fresh_ledger
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return fresh_ledger(tmp_path)
+from tests.support.ledgers import accepted
 
 
 def test_answers_come_back_in_order(ledger: Ledger) -> None:

@@ -1,0 +1,36 @@
+"""Letting go of what is old: runs that ended long ago with all that belongs to them, and letters. A batch a call."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Connection, Table, delete, select
+
+from orchestrator.ledger.tables import dead_letters, metadata, runs
+
+# Letters have an age of their own, and are kept where their run has gone.
+OF_A_RUN: Final[tuple[Table, ...]] = tuple(
+    table for table in reversed(metadata.sorted_tables) if "run_id" in table.c and table not in (runs, dead_letters)
+)
+
+
+def old_runs(connection: Connection, before: int, limit: int) -> list[str]:
+    """Ids of up to `limit` runs that ended before a moment, oldest first."""
+    query = select(runs.c.run_id).where(runs.c.ended_at < before).order_by(runs.c.ended_at, runs.c.run_id)
+    return list(connection.execute(query.limit(limit)).scalars())
+
+
+def forget_runs(connection: Connection, run_ids: Sequence[str], before: int) -> int:
+    """Delete these runs, but for those that have been started over meanwhile; answers how many went."""
+    still = select(runs.c.run_id).where(runs.c.run_id.in_(run_ids), runs.c.ended_at < before).order_by(runs.c.run_id)
+    going = list(connection.execute(still.with_for_update()).scalars())
+    for table in (*OF_A_RUN, runs):
+        connection.execute(delete(table).where(table.c.run_id.in_(going)))
+    return len(going)
+
+
+def forget_letters(connection: Connection, before: int, limit: int) -> int:
+    """Delete up to `limit` letters that were written before a moment; answers how many went."""
+    old = select(dead_letters.c.id).where(dead_letters.c.created_at < before).order_by(dead_letters.c.created_at)
+    going = list(connection.execute(old.limit(limit)).scalars())
+    connection.execute(delete(dead_letters).where(dead_letters.c.id.in_(going)))
+    return len(going)

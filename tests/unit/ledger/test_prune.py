@@ -1,0 +1,134 @@
+"""What is old goes, whole and in bounded batches; nothing else does."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from sqlalchemy import func, insert, select
+
+from orchestrator.cli.command import run
+from orchestrator.ledger import Accepted, Ledger, Pruned, open_ledger, upgrade_effects
+from orchestrator.ledger.prune import OF_A_RUN
+from orchestrator.ledger.tables import metadata, record_changes, records, runs
+from schemas.states import EffectClass, RunStatus
+from tests.support.ledgers import Places, accepted, letter_named, run_named
+from tests.support.shop import engine_for
+from workers.cli import mandor
+
+TOKEN = "step:plan:0:hash"
+BOX = "9c1f0a52-7d3e-4b88-a6f4-2e5d7c8b9a01"
+PLAN = '{"steps":[{"action":"a.b"}]}'
+
+
+def whole_run(ledger: Ledger, name: str, ended_at: int | None, version: int = 1) -> str:
+    """A run that has left something in every table."""
+    run_id = accepted(ledger, name).run_id
+    ledger.store_answer(run_id, 1, 0, "llm", '"raw"', "{}")
+    ledger.store_plan(run_id, 1, "1" * 64, PLAN, None)
+    ledger.effects.open(run_id, "s0", "do", 1, TOKEN, EffectClass.ONCE)
+    ledger.decision_done(ledger.decide(run_id, 1, "cancel", "ada", None), "too_late")
+    change = {"run_id": run_id, "step_id": "s0", "entity_id": BOX, "version_before": version - 1}
+    with ledger.begin() as connection:
+        connection.execute(insert(record_changes).values(**change, version_after=version, created_at=1))
+    if ended_at is not None:
+        ledger.end_run(run_id, 1, RunStatus.FAILED, None, 9, ended_at, {"odd"})
+    return run_id
+
+
+@pytest.fixture
+def kept(ledger: Ledger) -> Iterator[Ledger]:
+    with ledger.begin() as connection:
+        connection.execute(insert(records).values(entity_id=BOX, version=9, data_text="{}", updated_at=1))
+    yield ledger
+    ledger.close()
+
+
+def left(ledger: Ledger, run_id: str) -> dict[str, int]:
+    """Rows of a run, by table."""
+    with ledger.begin() as connection:
+        tables = [table for table in metadata.sorted_tables if "run_id" in table.c]
+        counts = {
+            table.name: connection.execute(
+                select(func.count()).select_from(table).where(table.c.run_id == run_id)
+            ).scalar_one()
+            for table in tables
+        }
+    return {name: count for name, count in counts.items() if count}
+
+
+def test_an_old_run_goes_with_all_that_is_its_own(kept: Ledger) -> None:
+    old, young = whole_run(kept, "old", 99), whole_run(kept, "young", 100, version=2)
+    of_all = {table.name for table in OF_A_RUN} | {runs.name}
+    assert set(left(kept, old)) == of_all, "a table with runs in it that this test leaves empty"
+    assert kept.prune(100, 0, 10) == Pruned(1, 0)
+    assert left(kept, old) == {}
+    assert set(left(kept, young)) == of_all
+    assert kept.record(BOX) is not None
+    again = kept.accept(run_named("old"))
+    assert isinstance(again, Accepted)
+    assert again.created
+
+
+def test_what_has_no_end_is_never_old(kept: Ledger) -> None:
+    whole_run(kept, "open", None)
+    assert kept.prune(10**15, 10**15, 10) == Pruned(0, 0)
+
+
+def test_batches_are_bounded_and_the_oldest_go_first(ledger: Ledger) -> None:
+    ids = [accepted(ledger, f"r{number}").run_id for number in range(5)]
+    for number, run_id in enumerate(ids):
+        ledger.end_run(run_id, 1, RunStatus.SUCCEEDED, None, 9, number)
+    assert ledger.prune(4, 0, 3) == Pruned(3, 0)
+    assert {run.run_id for run in ledger.runs(9)} == set(ids[3:])
+    assert ledger.prune(4, 0, 3) == Pruned(1, 0)
+    assert ledger.prune(4, 0, 3) == Pruned(0, 0)
+
+
+def test_letters_have_an_age_of_their_own(kept: Ledger) -> None:
+    run_id = whole_run(kept, "old", 1)
+    for number in range(4):
+        kept.write_letter(letter_named(f"l{number}", created_at=number, run_id=run_id), f"{number}")
+    assert kept.prune(10, 3, 2) == Pruned(1, 2)
+    assert [letter.id for letter in kept.letters(9, run_id=run_id)] == ["l3", "l2"]
+    assert kept.prune(10, 3, 2) == Pruned(0, 1)
+
+
+def test_a_run_that_was_started_over_stays(kept: Ledger) -> None:
+    run_id = whole_run(kept, "old", 1)
+    kept.reopen_run(run_id, 2, RunStatus.RUNNING)
+    assert kept.prune(10, 0, 10) == Pruned(0, 0)
+    assert left(kept, run_id)["runs"] == 1
+
+
+def test_effects_elsewhere_go_too(places: Places) -> None:
+    shop = places.unmade()
+    upgrade_effects(shop)
+    with closing(open_ledger(places.made(), effects_urls=[shop])) as ledger:
+        ids = [accepted(ledger, name).run_id for name in ("old", "open")]
+        for run_id in ids:
+            with engine_for(shop).begin() as connection:
+                ledger.transactional.land(run_id, "s", "do", 1, TOKEN, "1", connection)
+        ledger.end_run(ids[0], 1, RunStatus.SUCCEEDED, None, 9, 1)
+        assert ledger.prune(10, 0, 10) == Pruned(1, 0)
+        found = [type(ledger.transactional.look(run_id, "s", "do", 2, TOKEN)).__name__ for run_id in ids]
+    assert found == ["Fresh", "AlreadyLanded"]
+    engine_for(shop).dispose()
+
+
+def test_the_command_deletes_what_the_settings_call_old(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(open_ledger(ledger_url)) as ledger:
+        day = 86_400_000
+        for number, days in enumerate((1, 20, 40)):
+            run_id = accepted(ledger, f"r{number}").run_id
+            ledger.end_run(run_id, 1, RunStatus.SUCCEEDED, None, 9, ledger.now_ms() - days * day)
+            ledger.write_letter(letter_named(f"l{number}", created_at=ledger.now_ms() - days * day), f"{number}")
+        monkeypatch.setenv("MANDOR_LEDGER_URL", ledger_url)
+        monkeypatch.setenv("MANDOR_LEDGER_RUNS_D", "30")
+        monkeypatch.setenv("MANDOR_LEDGER_LETTERS_D", "10")
+        assert run(mandor, ["ledger", "prune", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"runs": 1, "letters": 2}
+        assert [run.request_id for run in ledger.runs(9)] == ["r1", "r0"]
+        assert [letter.id for letter in ledger.letters(9)] == ["l0"]
