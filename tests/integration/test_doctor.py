@@ -30,6 +30,7 @@ def ours(new_server: Callable[[], Server], tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(doctor, "ANSWER_S", 0.1)
         look_at_everything(made)
         yield made
+        monkeypatch.undo()  # before the installation's own settings go: what a test set over them must not come back
 
 
 def look_at_everything(ours: Installation) -> None:
