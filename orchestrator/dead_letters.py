@@ -112,11 +112,28 @@ def exhaustion(store: Store, ref: RunRef, step: StepState, known: Fact) -> Exhau
     return Exhaustion(run.generation, "in_doubt" if doubtful else "retry_exhausted", story(store, ref, step))
 
 
+def planners_exhaustion(store: Store, ref: RunRef) -> Exhaustion | None:
+    """The same for the last attempt to plan a run, whose worker is lost."""
+    run = store.views.run(ref)
+    if run is None or run.status != RunStatus.PLANNING or run.plan.attempt < run.plan.tries:
+        return None
+    if run.plan.lease_end > store.now_ms() and not run.plan.dead:
+        return None
+    content = {"planner": run.planner, "attempts": [], "workers_lost": run.plan.attempt}
+    return Exhaustion(run.generation, "retry_exhausted", content)
+
+
+def plan_key(run_id: str, generation: int) -> str:
+    """What makes two letters about the planning of a run the same one."""
+    return f"plan:{run_id}:{generation}"
+
+
 def unreadable(app: App, ledger: Ledger, queue: str, headers: Mapping[str, Any], body: str | bytes, reason: str) -> str:
     """Keep a message that no task can be given; answers the letter's id. Delivered again, it is the same letter."""
     raw = body if isinstance(body, bytes) else body.encode("utf-8", "surrogateescape")
     content = {"queue": queue, "headers": repr(dict(headers))[:SHOWN_BYTES], "bytes": len(raw), **_shown(raw)}
-    name = sha256_hex(f"{headers.get('id')} {sha256_hex(raw)}")
+    # also by why: without an id, what is no message at all and one with a bad header may have the same bytes
+    name = sha256_hex(f"{queue} {headers.get('id')} {reason} {sha256_hex(raw)}")
     return write(app, ledger, DeadLetterKind.MESSAGE, reason, f"message:{name}", content)
 
 

@@ -271,4 +271,10 @@ def await_answer(result: Any, timeout_s: float) -> Any:
     except RuntimeError as gone:
         if gone.__cause__ is None:  # the task's own
             raise
-        raise StoreUnavailable(f"the result store went away: {gone.__cause__}", hint="is it running?") from None
+        raise _result_store_gone(gone.__cause__) from None
+    except (OSError, *result.backend.connection_errors) as gone:
+        raise _result_store_gone(gone) from None
+
+
+def _result_store_gone(why: BaseException) -> StoreUnavailable:
+    return StoreUnavailable(f"the result store went away: {why}", hint="is it running?")

@@ -62,7 +62,7 @@ def attend(app: App, store: Store, ledger: Ledger, late: Late) -> int:
     """See to one of them; answers how many messages were sent."""
     seen = find(store, ledger, late)
     if seen is None:
-        give_up(app, ledger, late, forgotten(late))
+        _attend_unseen(app, ledger, late)
         return 0
     tell(app, ledger, seen)
     todo = next_for(seen, ledger.now_ms())
@@ -70,9 +70,23 @@ def attend(app: App, store: Store, ledger: Ledger, late: Late) -> int:
         close(ledger, late)
     elif todo is Next.GIVE_UP:
         give_up(app, ledger, late, given_up(store, seen.ref, seen.step, late.fence, LOST))
-    elif not late.begun:  # a row that is open says since when it has been
-        ledger.effects.postpone_late(late.run_id, late.step_id)
+    else:
+        _wait(ledger, late)
     return dispatch.publish(app, (message(seen),)) if todo is Next.SEND else 0
+
+
+def _attend_unseen(app: App, ledger: Ledger, late: Late) -> None:
+    """The state store does not have the run: it has let one go that ended, or it has lost one that has not."""
+    row = ledger.run(late.run_id)
+    if row is not None and row.ended_at is None:
+        _wait(ledger, late)
+    else:
+        give_up(app, ledger, late, forgotten(late))
+
+
+def _wait(ledger: Ledger, late: Late) -> None:
+    if not late.begun:  # a row that is open says since when it has been
+        ledger.effects.postpone_late(late.run_id, late.step_id)
 
 
 def next_for(seen: Seen, now_ms: int) -> Next:

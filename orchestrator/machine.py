@@ -185,7 +185,7 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
     _step("accepted", "claim_plan", "wait lasts", None, "not_due"),
     _step("planning", "claim_plan", "", None, "busy"),
     _step("planning", "claim_plan", "lapsed", "planning", "granted"),
-    _step("planning", "claim_plan", "lapsed, no attempts left", "failed", "exhausted"),
+    _step("planning", "claim_plan", "lapsed, no attempts left", None, "exhausted"),
     _step("running", "claim_plan", "", None, "stored"),
     *_nothing(("failing", "compensating", *ENDED), "claim_plan", "stop"),
     _step("planning", "admit_plan", "holder", "running", "admitted"),

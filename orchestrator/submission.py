@@ -139,7 +139,7 @@ def submit(
     row = _remember(ledger, accepting)
     bind(run_id=row.run_id, session_id=row.session_id, request_id=row.request_id, policy_hash=row.policy_hash)
     emit(events.PolicyResolved(("installation", "request") if submission.policy else ("installation",)))
-    if row.ended_at is not None:
+    if row.ended_at is not None or _was_lost(store, row):
         return SubmitAnswer(run_id=row.run_id, status=RunStatus(row.status), created=False)
     answer = _create(app, store, row, to_create(row, settings))
     emit(events.RunAccepted(answer.created, submission.planner))
@@ -155,6 +155,11 @@ def _refuse_beyond_the_lag(store: Store, settings: Settings, run_id: str) -> Non
             path="MANDOR_UNDRAINED_MOST",
             hint="is the ledger away, or no worker on the supervise queue? see `mandor doctor`, then submit it again",
         )
+
+
+def _was_lost(store: Store, row: LedgerRun) -> bool:
+    """Whether the store has lost the run, which had a plan. Created anew, it would know of nothing that was done."""
+    return row.plan_hash is not None and store.views.run(RunRef(row.run_id, row.session)) is None
 
 
 def _remember(ledger: Ledger, run: AcceptedRun) -> LedgerRun:

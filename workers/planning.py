@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
+from orchestrator import dead_letters
 from orchestrator.admission import Admission, PayloadDrift, readmit, validate_handoff
 from orchestrator.admission.repair import MAX_REPAIRS, Refusal
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
@@ -37,6 +38,10 @@ from workers.plan_context import PlanContext
 from workers.planners import Answer, call_planner, ready_plan
 from workers.reports import GivenUp, Later, Nothing, Planned, Report, word
 from workers.services import Letter, Services
+
+
+class PlannerStopped(Exception):
+    """The planner raised what would have ended its process."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,7 @@ def _deliver(message: PlanMessage, services: Services) -> Report:
     if isinstance(claim, PlanGranted):
         return _plan(Planning(message, claim, granted_at, claim_id, run, services))
     if isinstance(claim, Exhausted):
-        services.publisher.publish(claim.publish)
-        return GivenUp("the planner did not finish within its attempts")
+        return _give_up(message, services)
     logs.emit(events.ClaimRefused(word(claim), getattr(claim, "status", None)))
     return Nothing(word(claim))
 
@@ -118,9 +122,20 @@ def _plan(planning: Planning) -> Report:
             admission = _admission(planning, lease)
         except Refused as refused:
             return _reject(planning, lease, refused)
-        except BaseException as error:  # noqa: BLE001  (a planner may raise anything; it is judged, not lost)
+        except Exception as error:  # noqa: BLE001  (a planner may raise anything; it is judged, not lost)
             return _fail(planning, lease, error)
         return _admit(planning, lease, admission)
+
+
+def _give_up(message: PlanMessage, services: Services) -> Report:
+    """The last attempt lost its worker: first the letter, then the end of the run."""
+    owed = dead_letters.planners_exhaustion(services.store, message.ref)
+    if owed is not None:
+        dedup_key = dead_letters.plan_key(message.run_id, owed.generation)
+        services.write_letter(Letter(DeadLetterKind.PLAN, message.ref, None, owed.reason, owed.content, dedup_key))
+    ended = services.store.runs.expire_plan(message.ref)
+    services.publisher.publish(getattr(ended, "publish", ()))
+    return GivenUp("the planner did not finish within its attempts")
 
 
 def _renewal(planning: Planning) -> Callable[[], Renewal]:
@@ -206,7 +221,12 @@ def _new_answer(planning: Planning, lease: Lease, refusals: list[RefusedAnswer])
 def _call(planning: Planning, name: str, ctx: PlanContext) -> Answer:
     logs.emit(events.PlannerCalled(name, planning.granted.attempt))
     started = time.monotonic()
-    answer = call_planner(planning.services.registry.find_planner(name), ctx)
+    try:
+        answer = call_planner(planning.services.registry.find_planner(name), ctx)
+    except Exception:
+        raise
+    except BaseException as error:  # what would end the process is the planner's failure like any other
+        raise PlannerStopped(f"{type(error).__name__}: {error}") from error
     duration_ms = int((time.monotonic() - started) * 1000)
     logs.emit(events.PlannerAnswered(name, duration_ms, len(answer.raw.encode(errors="surrogatepass"))))
     return answer
@@ -266,7 +286,7 @@ def _letter(planning: Planning, refused: Refused) -> Letter:
         "policy_hash": planning.granted.policy_hash,
         "attempts": answers.attempts(refused),
     }
-    dedup_key = f"plan:{message.run_id}:{message.generation}"
+    dedup_key = dead_letters.plan_key(message.run_id, message.generation)
     return Letter(DeadLetterKind.PLAN, message.ref, None, str(refused), content, dedup_key)
 
 

@@ -153,10 +153,9 @@ class CloseFirst:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """No attempts to plan left: the run has failed."""
+    """The last attempt to plan lost its worker. Its claim is to be ended, after its letter was written."""
 
     attempts: int
-    publish: Publish
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,10 +88,8 @@ class Runs:
         return Exists(reply["status"]) if reply.word == "exists" else Conflict()
 
     def claim_plan(self, ref: RunRef, generation: int, claim_id: str, worker: str) -> PlanClaim:
-        """The lease for planning; takes over a lease that has lapsed. Exhausted: the run has failed."""
+        """The lease for planning; takes over a lease that has lapsed. Exhausted: expire_plan ends it."""
         reply = self._call("claim_plan", ref, generation=generation, claim_id=claim_id, worker=worker)
-        if reply.word == "exhausted":
-            return Exhausted(reply["attempts"], publish_list(reply, ref))
         return _PLAN_CLAIMS[reply.word](reply)
 
     def admit_plan(self, ref: RunRef, fence: int, claim_id: str, plan: NewPlan) -> Admitted | Fenced | UnknownRun:
@@ -324,6 +322,7 @@ def _step_message(ref: RunRef, step_id: str, reply: Reply) -> Dispatch:
 
 
 _PLAN_CLAIMS: dict[str, Callable[[Reply], PlanClaim]] = {
+    "exhausted": lambda reply: Exhausted(reply["attempts"]),
     "granted": lambda reply: PlanGranted(**granted_fields(reply)),
     "busy": lambda _reply: Busy(),
     "stored": lambda _reply: Stored(),

@@ -20,7 +20,7 @@ from orchestrator.telemetry import aftermath, events
 from orchestrator.telemetry.logs import emit
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
-from schemas.states import EffectClass, Fact, RunStatus, StepStatus
+from schemas.states import EffectClass, Fact, StepStatus
 
 NAME = "reclaim-stale-leases"
 
@@ -76,13 +76,10 @@ def reclaim_step(
 
 def keep_planners_letter(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
     """If this was the planner's last attempt, write that down before the store ends the run."""
-    run = store.views.run(ref)
-    if run is None or run.status != RunStatus.PLANNING or run.plan.attempt < run.plan.tries:
-        return
-    if run.plan.lease_end <= store.now_ms() or run.plan.dead:
-        dedup_key = f"plan:{ref.run_id}:{run.generation}"
-        content = {"planner": run.planner, "attempts": [], "workers_lost": run.plan.attempt}
-        dead_letters.write(app, ledger, DeadLetterKind.PLAN, "retry_exhausted", dedup_key, content, ref)
+    owed = dead_letters.planners_exhaustion(store, ref)
+    if owed is not None:
+        dedup_key = dead_letters.plan_key(ref.run_id, owed.generation)
+        dead_letters.write(app, ledger, DeadLetterKind.PLAN, owed.reason, dedup_key, owed.content, ref)
 
 
 def keep_letter(app: App, store: Store, ledger: Ledger, ref: RunRef, step: StepState, known: Fact) -> None:

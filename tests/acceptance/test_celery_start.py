@@ -52,6 +52,7 @@ def test_every_line_of_the_procfile_starts_alone(env: dict[str, str], tmp_path: 
     with Processes({**env, **port}, tmp_path) as processes:
         for command in procfile.commands({}):
             processes.start(command.name, *command.argv, ready=command.ready)
+        assert processes.running() == [command.name for command in procfile.commands({})]
 
 
 @pytest.fixture
@@ -121,6 +122,7 @@ def test_a_process_started_during_an_outage_waits(env: dict[str, str], tmp_path:
     with Processes({**env, **SOFT, "MANDOR_REDIS_URL": "redis://127.0.0.1:1/0"}, tmp_path) as processes:
         processes.python("steps", "-m", "celery", "-A", "orchestrator.app", *WORKER)
         processes.wait_for_line(r"service\.waiting.*store_unavailable")
+        assert processes.running() == ["steps"]
         processes.kill("steps")
 
 

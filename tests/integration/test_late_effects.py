@@ -149,6 +149,21 @@ def test_what_was_never_undone_stays(made: Late) -> None:
     assert (made.after(CHECK_MS).sent, made.after(CHECK_MS)) == (0, Counts())
 
 
+def test_a_store_that_lost_a_run_which_has_not_ended_is_waited_for(made: Late) -> None:
+    """It may come back from its file, or be built again; what is owed stays owed until then."""
+    made.come()
+    state = made.scene.store.keys.state(made.scene.ref)
+    client = made.app.backend.client
+    client.rename(state, f"{state}.away")
+    for _ in range(3):
+        assert made.after(CHECK_MS).taken >= 1
+    assert made.letters() == []
+    client.rename(f"{state}.away", state)
+    made.undo()
+    assert made.after(CHECK_MS).sent == 1
+    made.messages()
+
+
 def test_what_the_store_has_forgotten_is_a_persons_business(made: Late) -> None:
     made.undo()
     made.come()

@@ -112,6 +112,16 @@ def test_a_run_that_ended_and_was_forgotten_is_not_run_again(ours: Installation,
     assert ours.store.views.run(RunRef(first.run_id)) is None
 
 
+def test_a_run_with_a_plan_that_the_store_lost_is_not_begun_anew(ours: Installation, redis_server: Server) -> None:
+    """Whoever submits again may not make it forget what was done, and undone."""
+    first = submit(ours, request_id="r1")
+    ours.ledger.store_plan(first.run_id, 1, "1" * 64, '{"steps":[]}', None)
+    redis_server.client.delete(ours.store.keys.state(RunRef(first.run_id)))
+    answer = submit(ours, "task-2", request_id="r1")
+    assert (answer.run_id, answer.created) == (first.run_id, False)
+    assert ours.store.views.run(RunRef(first.run_id)) is None
+
+
 def test_nothing_is_accepted_that_is_not_remembered(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: Any) -> Any:
         raise LedgerUnavailable("gone")

@@ -35,6 +35,9 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """What a test has not stopped is of no interest any more: a worker's own stop may take its whole grace."""
+        for name in self._runner.running():
+            self._runner.kill(name)
         self._runner.stop_all()
 
     def start(self, name: str, *argv: str, ready: str | None = None, env: Mapping[str, str] | None = None) -> Child:

@@ -164,7 +164,9 @@ def test_functions_that_could_not_work(function: Any, words: str, mend: str) -> 
 
 
 def test_models_that_name_themselves_and_decimals_are_fine() -> None:
-    Registry().action("chain", effect="pure")(chained)
+    registry = Registry()
+    registry.action("chain", effect="pure")(chained)
+    assert list(registry.catalogue().actions) == ["chain"]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,12 @@ class Before:
     text: str
 
 
-@action("mutate_record", effect="transactional")
+def changed_record(params: MutateRecord) -> str:
+    """What two unordered steps may not both change: undone in another order, neither would find what it left."""
+    return f"record {params.entity_id}"
+
+
+@action("mutate_record", effect="transactional", exclusive=changed_record)
 def mutate_record(params: MutateRecord, ctx: Context) -> RecordMutated:
     """Merge changes into a record. Record, before-image and effect row are committed together or not at all."""
     ledger = ctx.ledger()

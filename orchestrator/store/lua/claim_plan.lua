@@ -1,13 +1,13 @@
 -- claim_plan: the lease for planning; takes over a lease that has lapsed
 -- keys: run due
 -- args: generation claim_id worker
--- moves: run accepted > planning, planning > failed
+-- moves: run accepted > planning; one whose last attempt lost its worker is ended by expire_plan, its letter first
 -- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms policy policy_hash context_hash version session_id request_id planner
 -- reply busy:
 -- reply stored:
 -- reply stop: status
 -- reply not_due: status
--- reply exhausted: attempts settle generation
+-- reply exhausted: attempts
 -- reply other_generation: generation
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
@@ -22,6 +22,7 @@ end
 if run.status == 'planning' and num('plan_holder') ~= 0 then
   if run.plan_claim == A.claim_id then return grant() end
   if num('plan_lease_end') > NOW and num('plan_dead') == 0 then return { 'busy' } end
+  if num('plan_attempt') >= num('plan_tries') then return { 'exhausted', num('plan_attempt') } end
 elseif run.status == 'running' then
   return { 'stored' }
 elseif run.status ~= 'accepted' then
@@ -31,13 +32,6 @@ elseif num('paused_at') > 0 then
   return { 'not_due', 'paused' }
 elseif num('plan_not_before') > NOW then
   return { 'not_due', run.status }
-end
-if num('plan_attempt') >= num('plan_tries') then
-  put('error', '{"kind":"retry_exhausted","message":"the planner did not finish within its attempts","path":null}')
-  end_run('failed', 'planner_failed')
-  publish_event('run.failed', { 'reason', 'planner_failed' })
-  save_run()
-  return { 'exhausted', num('plan_attempt'), 1, num('generation') }
 end
 if run.status == 'accepted' then move_run('planning') end
 count('fence', 1)

@@ -152,6 +152,16 @@ def test_unordered_steps_may_not_write_one_path(steps: list[Any], at: int) -> No
     assert faults(plan_text(*steps)) == [(f"steps.{at}.params", "conflict")]
 
 
+def test_unordered_steps_may_not_change_one_record() -> None:
+    """However it is spelt: undone in another order, neither would find what it left."""
+    box = "9c1f0a52-7d3e-4b88-a6f4-2e5d7c8b9a01"
+    change = {"action": "mutate_record", "needs": []}
+    first = change | {"id": "a", "params": {"entity_id": box, "changes": {"lid": 1}}}
+    second = change | {"id": "b", "params": {"entity_id": box.upper(), "changes": {"lid": 2}}}
+    assert faults(plan_text(first, second)) == [("steps.1.params", "conflict")]
+    assert admit(plan_text(first, second | {"needs": ["a"]})).steps
+
+
 def test_names_of_different_actions_are_compared_too() -> None:
     both = Catalogue(dict(sending().actions) | {"other": sending().actions["send"]})
     text = plan_text(send("x"), send("x", needs=[], id="b") | {"action": "other"}, look(needs=[]))

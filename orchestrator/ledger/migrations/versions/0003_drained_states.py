@@ -1,13 +1,13 @@
 """What the state store reports, how far it was read, and how it is built again after it forgot.
 
-Revision ID: 0002
+Revision ID: 0003
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 
 def upgrade() -> None:

@@ -1,6 +1,6 @@
 """What runs are searched by: the planner in a column of its own, actions and kinds of errors in a table, indexes.
 
-Revision ID: 0003
+Revision ID: 0002
 """
 
 import json
@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "0002"
+down_revision = "0001"
 
 PAGE = 500
 plans = sa.table(
