@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from orchestrator import app as celery_app
-from orchestrator import dispatch, names, policies, recovery, startup, verification
+from orchestrator import dispatch, names, policies, startup, verdicts, verification
 from orchestrator.errors import (
     BrokerUnavailable,
     LedgerMissing,
@@ -153,7 +153,11 @@ def effects(patient: Patient) -> Iterator[Finding]:
 def decisions(patient: Patient) -> Iterator[Finding]:
     """A decision that waits for long was made, and its run has not heard of it."""
     old = patient.ledger.now_ms() - OLD_DECISION_S * 1000
-    late = [one for one in patient.ledger.pending_decisions(100) if one.created_at < old]
+    late = [
+        one
+        for one in patient.ledger.pending_decisions(100, namespace=patient.settings.namespace)
+        if one.created_at < old
+    ]
     if late:
         text = f"{len(late)} decisions were not carried out, the oldest about run {late[0].run_id}"
         yield Finding("decisions", "wrong", text, "is beat running, and a worker on the supervise queue?")
@@ -222,7 +226,7 @@ def clock(patient: Patient) -> Iterator[Finding]:
 def shards(patient: Patient) -> Iterator[Finding]:
     """The store is the one that the ledger remembers."""
     store = patient.store
-    states = recovery.judged(patient.ledger, store, patient.settings.namespace)
+    states = verdicts.judged(patient.ledger, store, patient.settings.namespace)
     lost = {shard: state for shard, state in states.items() if state != "moved"}
     if lost:
         said = verification.forgotten(lost)

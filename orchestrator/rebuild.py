@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from orchestrator.ledger import EffectState, Kind, LedgerRun
-from orchestrator.ledger.losses import ClosedRow
-from orchestrator.store.new import NewPlan, NewRun, NewStep
+from orchestrator.ledger import AdmittedPlan, EffectState, Kind, LedgerRun
+from orchestrator.ledger.losses import ClosedRow, beyond
+from orchestrator.store.new import NewPlan, NewRun, NewStep, plan_as_text
 from schemas.states import EffectClass, Fact, RunStatus, StepStatus
 
 Stage = Literal["accepted", "running", "failing", "compensating"]
 Record = dict[str, Any]
-STRIDE: Final = 1_000_000  # fences and versions go on so far ahead of any that is known
 IDLE: Final = frozenset({"pending", "waiting_approval", "ready", "dispatched", "backoff"})
 OVER: Final = frozenset({"failed", "skipped", "compensated", "compensation_failed"})
 # of a claim, or of a call's answer, that nobody remembers
@@ -28,7 +27,8 @@ REPEATABLE: Final = (EffectClass.PURE, EffectClass.IDEMPOTENT)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that is known of a run. new: as it was accepted; fields, records, results, errors: as last heard of."""
+    """All that is known of a run. new: as it was accepted; fields, records, results, errors: as last heard of;
+    unadmitted: the steps of a plan of which the admitted ones are not known."""
 
     row: LedgerRun
     new: NewRun
@@ -37,6 +37,7 @@ class Known:
     records: Mapping[str, Record] = field(default_factory=dict)
     results: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
+    unadmitted: tuple[str, ...] = ()
 
     @property
     def fence(self) -> int:
@@ -68,12 +69,40 @@ class RebuiltStep:
 
 @dataclass(frozen=True, slots=True)
 class RebuiltRun:
-    """A run for the store. fence: its rows are closed up to it."""
+    """A run for the store. fence: its rows are closed up to it; heard: its generation and version before."""
 
     stage: Stage
     fence: int
+    heard: tuple[int, int]
     fields: Mapping[str, str]
     steps: tuple[RebuiltStep, ...]
+
+
+def silence_ms(lease_ms: int, stop_grace_ms: int) -> int:
+    """How long a holder of a claim may act that hears nothing, until it is killed."""
+    return 2 * lease_ms + stop_grace_ms
+
+
+def as_admitted(plan: NewPlan, stop_grace_ms: int) -> AdmittedPlan:
+    """A plan as the ledger keeps it, so that its run can be built again."""
+    longest = max((step.lease_ms for step in plan.steps), default=0)
+    return AdmittedPlan(plan_as_text(plan), silence_ms(longest, stop_grace_ms))
+
+
+def planned_anew(known: Known, plan_text: str | None) -> Known | None:
+    """The same, of which the admitted steps are not known, as if its plan had just been made. plan_text: the plan of
+    this very generation, so that no planner is asked. None: it cannot go by that.
+
+    What its steps have done is in their effect rows. One that was being undone knows more than they say.
+    """
+    ending = (RunStatus.FAILING, RunStatus.COMPENSATING)
+    if plan_text is None or known.row.status in ending or known.fields.get("status") in ending:
+        return None
+    unadmitted = tuple(step["id"] for step in json.loads(plan_text).get("steps", ()))
+    kept = ("fence", "version", "created_at", "ttl_ms")
+    fields = {name: known.fields[name] for name in kept if name in known.fields}
+    generation = {"generation": str(known.row.generation)} if fields else {}
+    return replace(known, fields=fields | generation, records={}, results={}, errors={}, unadmitted=unadmitted)
 
 
 def of_this_generation(known: Known) -> Known:
@@ -107,17 +136,18 @@ def rows_to_close(known: Known) -> list[tuple[str, Kind]]:
     """The effect rows through which somebody could still act on a claim that nobody remembers."""
     kinds: tuple[Kind, ...] = ("do", "undo") if stage_of(known) == "compensating" else ("do",)
     steps = known.plan.steps if known.plan else ()
-    return [(step.id, kind) for step in steps if step.effect != EffectClass.PURE for kind in kinds]
+    changing = [step.id for step in steps if step.effect != EffectClass.PURE]
+    return [(step_id, kind) for step_id in (*changing, *known.unadmitted) for kind in kinds]
 
 
 def rebuilt(
-    known: Known, fence: int, rows: Mapping[tuple[str, str], ClosedRow], now_ms: int, ttl_ms: int
+    known: Known, era: int, fence: int, rows: Mapping[tuple[str, str], ClosedRow], now_ms: int, ttl_ms: int
 ) -> RebuiltRun:
-    """The run as the store is to have it. rows: its effect rows, closed up to `fence`."""
+    """The run as the store is to have it in this era. rows: its effect rows, closed up to `fence`."""
     stage = stage_of(known)
     fields = {**_fresh(known, now_ms, ttl_ms), **_heard(known), **_planned(known)}
-    fields |= {"policy": known.new.policy_text, "version": str(known.standing[1] + STRIDE)}
-    return RebuiltRun(stage, fence, fields, _steps(known, stage, rows))
+    fields |= {"policy": known.new.policy_text, "version": str(beyond(era, known.standing[1]))}
+    return RebuiltRun(stage, fence, known.standing, fields, _steps(known, stage, rows))
 
 
 # ---- the run's hash

@@ -1,48 +1,51 @@
-"""What is done about a state store that forgot: judged, waited for, built again from the ledger, opened.
+"""What is done about a state store that forgot, or is another server: judged, waited for, built again, opened.
 
-    judge     which shards are not the ones the ledger remembers: amnesia (nothing there), behind (another server, and
-              less there than the ledger knows), or moved (another server, and all is there)
+    judge     which shards are not the ones the ledger remembers (orchestrator.verdicts)
     wait      until holders of claims that nobody remembers have ended: two leases of silence and the stop grace
-    restore   by one process: close the effect rows of each open run, build it again, drop what has ended meanwhile
+    begin     by one process, which takes the loss in the ledger, and the shard under a token: from here on each write
+              asks whether the shard is still the one that was judged, and still this process's
+    restore   close the effect rows of each open run, build it again, drop what has ended meanwhile
+    accept    where nothing is missing: fences go on beyond all that were given before
     open      the loss is made good in the ledger; then the shard belongs to this server, and to our epoch
 
-Until the last line no script does anything in the shard, so a restorer that dies is followed by one that begins anew.
+Until the last line no script does anything in the shard, so a restorer that dies is followed by one that begins anew. A
+shard that is whole again, because its old server came back, is left alone.
 """
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from orchestrator import dispatch, rebuild, submission
+from orchestrator import dispatch, rebuild, submission, verdicts
 from orchestrator.dispatch import App
-from orchestrator.errors import ConfigError
+from orchestrator.errors import Superseded
 from orchestrator.ledger import EffectState, Kind, Ledger, LedgerRun
 from orchestrator.ledger.history import StepReport
-from orchestrator.ledger.losses import ClosedRow, Loss
-from orchestrator.rebuild import STRIDE, Known
+from orchestrator.ledger.losses import STRIDE, ClosedRow, Loss, beyond
+from orchestrator.rebuild import Known
 from orchestrator.settings import Settings
 from orchestrator.store import Store
-from orchestrator.store.admin import ShardFacts
 from orchestrator.store.new import plan_from_text
 from orchestrator.store.replies import Publish
-from orchestrator.store.restoring import Restored
-from orchestrator.store.stream import BEGINNING, position
+from orchestrator.store.restoring import Place, Restored
+from orchestrator.store.stream import BEGINNING
 from orchestrator.telemetry import recovered
 from orchestrator.telemetry.logs import emit, identity
 from schemas.ids import RunRef
-from schemas.policy import Policy
 from schemas.states import RUN_TERMINAL, EffectClass, RunStatus, StepStatus
 
 PAGE: Final = 200
 MARGIN_MS: Final = 1000  # the watcher of leases looks four times a second
-REMEMBERED_MS: Final = 60_000  # decisions carried out within so long before a run was last heard of are asked again
-UNMOVED: Final = frozenset({"pending", "waiting_approval", "ready", "dispatched", "backoff", "skipped"})
+MOST_MESSAGES: Final = 10_000  # that are sent at once; more are due, and sent by a supervisor
+RUNS: Final = "runs"  # the cause of a loss of single runs, in a shard that is whole otherwise
 
 
 @dataclass(frozen=True)
 class Site:
-    """The services that recovery needs. holder: names this process."""
+    """The services that recovery needs. holder: names this process, for people to read."""
 
     app: App
     store: Store
@@ -53,170 +56,184 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was done about a loss: runs built again, runs dropped because they had ended, ends brought to the ledger."""
+    """What was done about a loss: runs built again, runs dropped because they had ended, ends brought to the ledger,
+    runs that go on as they were with fences ahead, runs that cannot be built."""
 
     restored: int = 0
     dropped: int = 0
     ended: int = 0
+    accepted: int = 0
+    refused: int = 0
 
     def __add__(self, other: "Report") -> "Report":
-        return Report(self.restored + other.restored, self.dropped + other.dropped, self.ended + other.ended)
+        mine, theirs = asdict(self), asdict(other)
+        return Report(**{name: mine[name] + theirs[name] for name in mine})
 
 
-# ---- judge
-
-
-def judged(ledger: Ledger, store: Store, namespace: str) -> dict[int, str]:
-    """Shards that are not ours as they are: moved, behind or amnesia. ConfigError: one is somebody else's."""
-    found = {shard: state for shard, facts in store.admin.shards().items() if (state := _state(store, shard, facts))}
-    moved = [shard for shard, state in found.items() if state == "moved"]
-    if moved:
-        found |= dict.fromkeys(_behind(ledger, store, namespace, moved), "behind")
-    return found
-
-
-def _state(store: Store, shard: int, facts: ShardFacts) -> str | None:
-    if facts.epoch is None:
-        return "amnesia"
-    if facts.epoch != store.scripts.epoch:
-        raise ConfigError(
-            f"shard {shard} belongs to another installation",
-            path="MANDOR_NAMESPACE",
-            hint="two installations share this server, or its data is an old copy: use another namespace or server",
-        )
-    return None if facts.server == facts.our_server else "moved"
-
-
-def _behind(ledger: Ledger, store: Store, namespace: str, moved: list[int]) -> set[int]:
-    """Of these shards, those that hold less than the ledger knows."""
-    cursors = ledger.history.cursors(namespace)
-    found = {
-        shard for shard in moved if position(store.stream.last_id(shard)) < position(cursors.get(shard, BEGINNING))
-    }
-    for page in open_runs(ledger):
-        here = [run for run in page if store.keys.shard_of(run.run_id) in set(moved) - found]
-        found |= {store.keys.shard_of(run.run_id) for run in _runs_behind(ledger, store, here)}
-    return found | {shard for shard in set(moved) - found if any(_has_ended(ledger, store, shard))}
-
-
-def _runs_behind(ledger: Ledger, store: Store, runs: list[LedgerRun]) -> Iterator[LedgerRun]:
-    """Runs of which the store has less than was heard before, or less than the effect rows say."""
-    ids = [run.run_id for run in runs]
-    standings, begun = ledger.history.standings(ids), ledger.losses.effects_beyond(ids)
-    for run in runs:
-        ref = RunRef(run.run_id, run.session)
-        state = store.views.run(ref)
-        if state is None:
-            behind = run.plan_hash is not None or run.run_id in standings
-        else:
-            older = (state.generation, state.version) < standings.get(run.run_id, (run.generation, 0))
-            not_undoing = run.status == RunStatus.COMPENSATING and state.status == RunStatus.RUNNING
-            behind = older or not_undoing or _effects_unknown(store, ref, begun.get(run.run_id, set()))
-        if behind:
-            yield run
-
-
-def _effects_unknown(store: Store, ref: RunRef, begun: set[str]) -> bool:
-    """Whether an effect began of a step that the store believes untouched."""
-    records = store.views.records(ref, sorted(begun)) if begun else []
-    return len(records) < len(begun) or any(one.status in UNMOVED and not one.touched for one in records)
-
-
-def _has_ended(ledger: Ledger, store: Store, shard: int) -> Iterator[RunRef]:
-    """Runs that are under way here, and have ended in the ledger."""
-    for ref in store.admin.live_runs(shard):
-        row, state = ledger.run(ref.run_id), store.views.run(ref)
-        if row is None or row.ended_at is None or state is None:
-            continue
-        if state.status not in RUN_TERMINAL and state.generation <= row.generation:
-            yield ref
-
-
-def open_runs(ledger: Ledger) -> Iterator[list[LedgerRun]]:
-    """All runs without an end, in pages."""
+def _refs_in(site: Site, shard: int) -> Iterator[list[RunRef]]:
+    """Those of one shard, by name."""
     after: str | None = None
-    while page := ledger.open_runs(after, PAGE):
-        yield page
+    while page := site.ledger.open_refs(after, PAGE, site.settings.namespace):
+        yield [ref for ref in page if site.store.keys.shard_of(ref.run_id) == shard]
         after = page[-1].run_id
 
 
 # ---- wait
 
 
-def note(site: Site, shard: int, cause: str) -> Loss:
-    """Write a loss down, and from when it may be made good."""
-    wait_ms = 2 * _longest_lease_ms(site, shard) + _longest_grace_ms(site, shard) + MARGIN_MS
-    loss = site.ledger.losses.found(site.settings.namespace, shard, cause, wait_ms)
-    if loss.holder is None:
+def note(site: Site, shard: int, cause: str, server: str) -> Loss:
+    """Write a loss down, and from when it may be made good. One that is known is neither waited for nor told anew."""
+    wait_ms = 0 if cause == "moved" else _wait_ms(site)
+    loss = site.ledger.losses.found(site.settings.namespace, shard, cause, server, wait_ms)
+    if cause != "moved":
         emit(recovered.MemoryLost(shard, cause, max(0, loss.lease_until - site.ledger.now_ms())))
     return loss
 
 
-def _longest_lease_ms(site: Site, shard: int) -> int:
-    plans = (site.ledger.history.admitted_plan(run.run_id, run.generation) for run in _runs_of(site, shard))
-    leases = (step.lease_ms for text in plans if text for step in plan_from_text(text).steps)
-    return max(leases, default=0) or round(site.settings.lease_s * 1000)
+def _wait_ms(site: Site) -> int:
+    """Until the last holder of a claim in any run has ended, who hears nothing from the store."""
+    given = site.settings
+    usual = rebuild.silence_ms(round(given.lease_s * 1000), round(given.stop_grace_s * 1000))
+    return max(usual, site.ledger.history.longest_silence_ms(given.namespace)) + MARGIN_MS
 
 
-def _longest_grace_ms(site: Site, shard: int) -> int:
-    graces = (Policy.model_validate_json(run.policy_text).stop_grace_s for run in _runs_of(site, shard))
-    return round(max(graces, default=0) * 1000)
+# ---- take a loss in hand
 
 
-def _runs_of(site: Site, shard: int) -> Iterator[LedgerRun]:
-    for page in open_runs(site.ledger):
-        yield from (run for run in page if site.store.keys.shard_of(run.run_id) == shard)
+def make_good(site: Site, loss: Loss) -> Report | None:
+    """See to a loss, if its time has come and nobody else does. None: not now, or not this one."""
+    facts = site.store.admin.shard(loss.shard)
+    whole = verdicts.state_of(site.store.scripts.epoch, loss.shard, facts) is None
+    if whole and loss.cause != RUNS and not loss.era:
+        site.ledger.losses.withdraw(loss, json.dumps(asdict(Report())))
+        return None
+    if loss.server != facts.our_server and not whole:
+        return None  # it is going to be noted as what it is now
+    held = site.ledger.losses.claim(loss, site.holder)
+    if held is None:
+        return None
+    try:
+        return _take_in_hand(site, held, facts.our_server, whole)
+    except Superseded:
+        return None
+    finally:
+        site.ledger.losses.release(held)
+
+
+def _take_in_hand(site: Site, held: Loss, server: str, whole: bool) -> Report | None:
+    if whole:
+        place = Place(server, "")
+        if held.cause == RUNS and held.server == server:
+            return _finish(site, held, place, *_restore_runs(site, held, place))
+        # whoever began may have closed effect rows of runs that live on
+        return _finish(site, held, place, _go_ahead(site, held, place))
+    place = Place(server, str(held.token))
+    cursors = site.ledger.history.cursors(site.settings.namespace)
+    site.store.restoring.begin(held.shard, place, held.cause, cursors.get(held.shard, BEGINNING))
+    if held.cause == "moved":
+        return _accept(site, held, place)
+    total, messages = _restore_runs(site, held, place)
+    ended = list(verdicts.have_ended(site.ledger, site.store, held.shard))
+    total += Report(dropped=sum(site.store.restoring.drop_run(ref, place) for ref in ended))
+    return _finish(site, held, place, total, messages)
+
+
+def _finish(site: Site, held: Loss, place: Place, total: Report, messages: Publish = ()) -> Report | None:
+    """The loss is made good; then the shard is used, and what it wants sent is sent."""
+    if not site.ledger.losses.done(held, json.dumps(asdict(total))):
+        return None
+    if place.token:
+        site.store.restoring.open_shard(held.shard, place)
+    dispatch.publish(site.app, messages)
+    if held.cause == "moved":
+        emit(recovered.ServerAccepted(held.shard, total.accepted))
+    else:
+        emit(recovered.MemoryRestored(held.shard, held.cause, total.restored, total.dropped))
+    return total
+
+
+# ---- accept
+
+
+def accept(site: Site, shard: int) -> Report | None:
+    """Take over a shard on another server that has all of it. None: it is not so, or somebody else does."""
+    return make_good(site, note(site, shard, "moved", site.store.scripts.server()))
+
+
+def _accept(site: Site, held: Loss, place: Place) -> Report | None:
+    """Another server that has all that the ledger knows: it belongs to the shard from now on. Else that is behind."""
+    if verdicts.behind(site.ledger, site.store, site.settings.namespace, [held.shard]):
+        note(site, held.shard, "behind", held.server)
+        return None
+    done = _finish(site, held, place, _go_ahead(site, held, place))
+    if done is not None:
+        for page in _refs_in(site, held.shard):
+            for ref in page:
+                _mend(site, ref)
+    return done
+
+
+def _go_ahead(site: Site, held: Loss, place: Place) -> Report:
+    """Fences of all open runs go on beyond any that were given or closed; late decisions are asked again."""
+    accepted = 0
+    for page in _refs_in(site, held.shard):
+        ids = [ref.run_id for ref in page]
+        closed = site.ledger.losses.fences(ids)
+        for ref in page:
+            least = beyond(held.era, closed.get(ref.run_id, 0))
+            accepted += site.store.restoring.accept_run(ref, place, STRIDE, least)
+        site.ledger.losses.ask_again(ids)
+    return Report(accepted=accepted)
+
+
+def _mend(site: Site, ref: RunRef) -> None:
+    """A run that the store does not have was never planned: it is created. Others are put where supervisors look."""
+    if site.store.views.run(ref) is not None:
+        site.store.restoring.mend_due(ref)
+    elif (run := site.ledger.run(ref.run_id)) is not None and run.ended_at is None:
+        site.store.runs.create_run(ref, submission.to_create(run, site.settings))
 
 
 # ---- restore
 
 
-def make_good(site: Site, loss: Loss) -> Report | None:
-    """Build a shard again, if its time has come and nobody else does. None: not now."""
-    if not site.ledger.losses.claim(loss, site.holder):
-        return None
-    if loss.cause != "runs":
-        cursors = site.ledger.history.cursors(site.settings.namespace)
-        site.store.stream.go_on_behind(loss.shard, cursors.get(loss.shard, BEGINNING))
-    total, messages = _restore_runs(site, loss)
-    if loss.cause != "runs":
-        ended = list(_has_ended(site.ledger, site.store, loss.shard))
-        total += Report(dropped=sum(site.store.restoring.drop_run(ref) for ref in ended))
-    if not site.ledger.losses.done(loss, site.holder, json.dumps(asdict(total))):
-        return None
-    if loss.cause != "runs":
-        site.store.admin.open_shard(loss.shard)
-    dispatch.publish(site.app, messages)
-    emit(recovered.MemoryRestored(loss.shard, loss.cause, total.restored, total.dropped))
-    return total
-
-
-def _restore_runs(site: Site, loss: Loss) -> tuple[Report, Publish]:
+def _restore_runs(site: Site, held: Loss, place: Place) -> tuple[Report, Publish]:
     total, messages = Report(), list[Publish]()
-    for run in _runs_of(site, loss.shard):
-        ref = RunRef(run.run_id, run.session)
-        if loss.cause == "runs" and site.store.views.run(ref) is not None:
-            continue
-        with identity(run_id=run.run_id):
-            done, publish = _restore_run(site, loss, run)
-        total += done
-        messages.append(publish)
-    return total, tuple(message for publish in messages for message in publish)
+    for page in _refs_in(site, held.shard):
+        rows = [run for ref in page if (run := site.ledger.run(ref.run_id)) is not None and run.ended_at is None]
+        for run in lost_of(site, rows) if held.cause == RUNS else rows:
+            with identity(run_id=run.run_id):
+                done, publish = _restore_run(site, held, place, run)
+            total += done
+            messages.append(publish)
+    return total, tuple(message for publish in messages for message in publish)[:MOST_MESSAGES]
 
 
-def _restore_run(site: Site, loss: Loss, run: LedgerRun) -> tuple[Report, Publish]:
+def lost_of(site: Site, runs: list[LedgerRun]) -> list[LedgerRun]:
+    """Of these runs, those that the store does not have, or has begun anew."""
+    behind = {run.run_id for run in verdicts.runs_behind(site.ledger, site.store, runs)}
+    return [
+        run for run in runs if run.run_id in behind or site.store.views.run(RunRef(run.run_id, run.session)) is None
+    ]
+
+
+def _restore_run(site: Site, held: Loss, place: Place, run: LedgerRun) -> tuple[Report, Publish]:
     known = _known(site, run)
+    if known is None:
+        emit(recovered.RunNotRestored())
+        return Report(refused=1), ()
     if _brought_to_its_end(site, known):
         return Report(ended=1), ()
+    site.store.restoring.must_hold(held.shard, place)
     wanted = rebuild.rows_to_close(known)
-    fence, rows = site.ledger.losses.close_rows(loss, site.holder, run.run_id, wanted, known.fence, STRIDE)
+    fence, rows = site.ledger.losses.close_rows(held, run.run_id, wanted, known.fence)
     rows |= _landed_elsewhere(site, known, wanted, fence)
     ttl_ms = round(site.settings.finished_ttl_s * 1000)
-    made = rebuild.rebuilt(known, fence, rows, site.store.now_ms(), ttl_ms)
-    site.ledger.losses.ask_again(run.run_id, run.generation, site.ledger.history.heard_at(run.run_id) - REMEMBERED_MS)
+    made = rebuild.rebuilt(known, held.era, fence, rows, site.store.now_ms(), ttl_ms)
+    site.ledger.losses.ask_again([run.run_id])
     ref = RunRef(run.run_id, run.session)
     steps = [step.words() for step in made.steps]
-    reply = site.store.restoring.restore_run(ref, made.stage, made.fence, made.fields, steps)
+    reply = site.store.restoring.restore_run(ref, place, made.stage, made.fence, made.heard, made.fields, steps)
     if not isinstance(reply, Restored):
         return Report(), ()
     if reply.open and made.stage == "running":
@@ -240,13 +257,26 @@ def _landed_elsewhere(
     }
 
 
-def _known(site: Site, run: LedgerRun) -> Known:
-    """What the ledger has heard of a run, or what the store has of it, if that is newer."""
+def can_be_built(site: Site, run: LedgerRun) -> bool:
+    """Whether enough is known of a run. One of which it is not is told of, and left to people."""
+    if _known(site, run) is not None:
+        return True
+    with identity(run_id=run.run_id):
+        emit(recovered.RunNotRestored())
+    return False
+
+
+def _known(site: Site, run: LedgerRun) -> Known | None:
+    """What the ledger has heard of a run, or the store has of it, if that is newer. None: not enough to build it."""
     text = site.ledger.history.admitted_plan(run.run_id, run.generation)
     plan = plan_from_text(text) if text else None
     blank = Known(run, submission.to_create(run, site.settings), plan)
     heard, seen = _heard(site, blank), _seen(site, blank)
-    return rebuild.of_this_generation(max((heard, seen), key=lambda one: one.standing))
+    known = rebuild.of_this_generation(max((heard, seen), key=lambda one: one.standing))
+    if plan is not None or run.plan_hash is None:
+        return known
+    stored = site.ledger.plan(run.run_id, run.generation)
+    return rebuild.planned_anew(known, stored.plan_text if stored else None)
 
 
 def _heard(site: Site, blank: Known) -> Known:
@@ -290,27 +320,28 @@ def _brought_to_its_end(site: Site, known: Known) -> bool:
 # ---- what a supervisor, or a person, calls
 
 
+def this_process() -> str:
+    """Who sees to a loss, as people are told."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
 def recover(site: Site) -> list[Loss]:
     """Bring all shards on as far as that can be done now. Answers the losses that are still to be made good."""
-    states = judged(site.ledger, site.store, site.settings.namespace)
-    for shard, state in states.items():
-        if state == "moved":
-            accept(site, shard)
-        else:
-            note(site, shard, state)
-    for loss in site.ledger.losses.open(site.settings.namespace):
+    losses = site.ledger.losses
+    known = {loss.shard: loss for loss in losses.open(site.settings.namespace)}
+    server = site.store.scripts.server()
+    for shard, state in verdicts.suspicious(site.store).items():
+        if not _is_known(known.get(shard), state, server):
+            note(site, shard, state, server)
+    for loss in losses.open(site.settings.namespace):
         make_good(site, loss)
-    return site.ledger.losses.open(site.settings.namespace)
+    return losses.open(site.settings.namespace)
 
 
-def accept(site: Site, shard: int) -> None:
-    """Another server that has all that the ledger knows: fences go ahead, and it belongs to the shard from now on."""
-    runs = list(_runs_of(site, shard))
-    fences = site.store.admin.accept_server(shard, [RunRef(run.run_id, run.session) for run in runs])
-    emit(recovered.ServerAccepted(shard, fences))
-    for run in runs:
-        ref = RunRef(run.run_id, run.session)
-        if site.store.views.run(ref) is None:
-            site.store.runs.create_run(ref, submission.to_create(run, site.settings))
-        else:
-            site.store.restoring.mend_due(ref)
+def _is_known(loss: Loss | None, state: str, server: str) -> bool:
+    """Whether a loss says already what was seen. One that was found to be behind looks as if it had only moved."""
+    return (
+        loss is not None
+        and loss.server == server
+        and (loss.cause == state or (loss.cause, state) == ("behind", "moved"))
+    )

@@ -9,11 +9,13 @@ nothing yet, and is simply created again.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator import recovery, submission
-from orchestrator.errors import StoreAmnesia
+from orchestrator import adoption, recovery, submission, verdicts
+from orchestrator import app as celery_app
+from orchestrator.errors import StoreAmnesia, Superseded
 from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
@@ -52,14 +54,15 @@ def upgrade(ledger: Ledger, settings: Settings) -> Upgraded:
     ledger.upgrade()
     epoch = ledger.create_epoch(settings.namespace, settings.shards)
     store = open_store(settings, epoch.epoch)
-    blank = [shard for shard in range(store.shards) if store.admin.shard(shard).epoch is None]
-    missing = [run for run in open_runs_in(ledger, store, blank) if not is_there(store, run)]
+    adoption.adopt(ledger, store, settings.namespace)
+    blank = [shard for shard, facts in store.admin.shards().items() if facts.epoch is None]
+    missing = [run for run in open_runs_in(ledger, store, settings, blank) if not is_there(store, run)]
     lost = {store.keys.shard_of(run.run_id) for run in missing if run.plan_hash is not None}
     cursors = ledger.history.cursors(settings.namespace)
     for shard in set(blank) - lost:
-        store.stream.go_on_behind(shard, cursors.get(shard, BEGINNING))
-        store.admin.init_shard(shard)
-    adopted = adopt(store, settings, [run for run in missing if store.keys.shard_of(run.run_id) not in lost])
+        with suppress(Superseded):  # somebody else was faster
+            store.restoring.set_up(shard, cursors.get(shard, BEGINNING))
+    adopted = create(store, settings, [run for run in missing if store.keys.shard_of(run.run_id) not in lost])
     return Upgraded(epoch.epoch, len(blank) - len(lost), adopted, len(lost))
 
 
@@ -68,17 +71,21 @@ def verify(ledger: Ledger, store: Store, settings: Settings) -> Verified:
 
     StoreAmnesia: a shard has forgotten runs, or some of what they did. ConfigError: one belongs to somebody else.
     """
-    states = recovery.judged(ledger, store, settings.namespace)
+    states = verdicts.judged(ledger, store, settings.namespace)
+    refuse_losses(states)
+    expected = list(open_runs_in(ledger, store, settings, states))
+    missing = [run for run in expected if not is_there(store, run)]
+    site = recovery.Site(celery_app.app, store, ledger, settings, recovery.this_process())
+    done = [recovery.accept(site, shard) for shard in states]
+    refuse_losses(verdicts.judged(ledger, store, settings.namespace))
+    return Verified(len(expected), len(missing), len(states), sum(report.accepted for report in done if report))
+
+
+def refuse_losses(states: Mapping[int, str]) -> None:
+    """StoreAmnesia if a shard has not only moved."""
     lost = {shard: state for shard, state in states.items() if state != "moved"}
     if lost:
         raise forgotten(lost)
-    expected = list(open_runs_in(ledger, store, states))
-    missing = [run for run in expected if not is_there(store, run)]
-    fences = 0
-    for shard in states:
-        refs = [RunRef(run.run_id, run.session) for run in expected if store.keys.shard_of(run.run_id) == shard]
-        fences += store.admin.accept_server(shard, refs)
-    return Verified(len(expected), adopt(store, settings, missing), len(states), fences)
 
 
 def forgotten(lost: Mapping[int, str]) -> StoreAmnesia:
@@ -91,9 +98,9 @@ def forgotten(lost: Mapping[int, str]) -> StoreAmnesia:
     )
 
 
-def open_runs_in(ledger: Ledger, store: Store, shards: Collection[int]) -> Iterator[LedgerRun]:
+def open_runs_in(ledger: Ledger, store: Store, settings: Settings, shards: Collection[int]) -> Iterator[LedgerRun]:
     """Runs of these shards that have no end in the ledger."""
-    pages = recovery.open_runs(ledger) if shards else iter(())
+    pages = verdicts.open_runs(ledger, settings.namespace) if shards else iter(())
     return (run for page in pages for run in page if store.keys.shard_of(run.run_id) in shards)
 
 
@@ -102,7 +109,7 @@ def is_there(store: Store, run: LedgerRun) -> bool:
     return store.views.run(RunRef(run.run_id, run.session)) is not None
 
 
-def adopt(store: Store, settings: Settings, missing: list[LedgerRun]) -> int:
+def create(store: Store, settings: Settings, missing: list[LedgerRun]) -> int:
     """Create runs that only the ledger knows. Their plan messages are due, and a supervisor sends them."""
     for run in missing:
         store.runs.create_run(RunRef(run.run_id, run.session), submission.to_create(run, settings))

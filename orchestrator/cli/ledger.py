@@ -141,10 +141,9 @@ def restore() -> None:
     """
     from orchestrator import app as celery_app
     from orchestrator import recovery
-    from orchestrator.supervisors.audit_runs import holder
 
     tools = services()
-    site = recovery.Site(celery_app.app, tools.store, tools.ledger, tools.settings, holder())
+    site = recovery.Site(celery_app.app, tools.store, tools.ledger, tools.settings, recovery.this_process())
     began = tools.ledger.now_ms()
     with waiting_for("building the state store again"):
         while recovery.recover(site):
@@ -158,12 +157,20 @@ def restore() -> None:
     elif not told:
         click.echo("the state store has what the ledger remembers")
     for one in told if not output.as_json() else ():
-        click.echo(
-            f"shard {one['shard']} ({one['cause']}): {one['restored']} runs built again, {one['dropped']} dropped"
-        )
+        click.echo(_line(one))
 
 
 def _told(loss: "Loss") -> dict[str, Any]:
+    from orchestrator.recovery import Report
+
     report = json.loads(loss.report_text or "{}")
     named = {"shard": loss.shard, "cause": loss.cause, "found_at": loss.found_at, "done_at": loss.done_at}
-    return {**named, "restored": 0, "dropped": 0, "ended": 0, **report}
+    return {**named, **asdict(Report()), **report}
+
+
+def _line(told: dict[str, Any]) -> str:
+    shard = f"shard {told['shard']} ({told['cause']})"
+    if not told["restored"] + told["dropped"] + told["ended"] + told["refused"]:
+        return f"{shard}: nothing was missing; {told['accepted']} runs go on"
+    refused = f", {told['refused']} cannot be built" if told["refused"] else ""
+    return f"{shard}: {told['restored']} runs built again, {told['dropped']} dropped{refused}"

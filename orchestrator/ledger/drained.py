@@ -6,9 +6,7 @@ No foreign keys: a report may come late, for a run that was pruned meanwhile.
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, String, Table, Text
 
-from orchestrator.ledger.tables import RUN_ID, STEP_ID, metadata
-
-NAMESPACE = 32
+from orchestrator.ledger.tables import NAMESPACE, RUN_ID, STEP_ID, metadata
 
 # The run's hash as it was at `version`, without the policy, which is in `runs`.
 run_states = Table(
@@ -67,9 +65,11 @@ admitted_plans = Table(
     Column("run_id", String(RUN_ID), primary_key=True),
     Column("generation", Integer, primary_key=True),
     Column("plan_text", Text, nullable=False),
+    Column("silence_ms", BigInteger, nullable=False),
 )
 
-# A shard that lost its memory: since when that is known, who builds it again until when, and what was done.
+# A shard that lost its memory, or has another server: which one, since when that is known, who sees to it until when
+# and by which token, and what was done. Each time that it is taken begins an era of the shard, with numbers of its own.
 restores = Table(
     "restores",
     metadata,
@@ -77,7 +77,10 @@ restores = Table(
     Column("shard", Integer, primary_key=True),
     Column("found_at", BigInteger, primary_key=True),
     Column("cause", String(32), nullable=False),
-    Column("holder", String(64)),
+    Column("server", Text, nullable=False),
+    Column("era", Integer, nullable=False),
+    Column("holder", Text),
+    Column("token", String(32)),
     Column("lease_until", BigInteger, nullable=False),
     Column("done_at", BigInteger),
     Column("report_text", Text),

@@ -8,13 +8,15 @@ nothing. A row of a lower version never replaces one of a higher.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, bindparam, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, func, insert, select, update
 
 from orchestrator.ledger.drained import admitted_plans, cursors, history, run_states, step_states
 from orchestrator.ledger.engine import insert_absent
+from orchestrator.ledger.rows import AdmittedPlan
+from orchestrator.ledger.tables import runs
 
 PAGE: Final = 500  # rows that are looked up at once
 Transaction = Callable[[], AbstractContextManager[Connection]]
@@ -132,6 +134,24 @@ class History:
             rows = connection.execute(select(step_states).where(step_states.c.run_id == run_id)).mappings().all()
         return {row["step_id"]: StepReport(**{name: row[name] for name in names}) for row in rows}
 
+    def longest_silence_ms(self, namespace: str) -> int:
+        """Of all admitted plans of a namespace's runs without an end; 0: there is none."""
+        query = select(func.max(admitted_plans.c.silence_ms)).join(runs, runs.c.run_id == admitted_plans.c.run_id)
+        with self._read() as connection:
+            ours = (runs.c.ended_at.is_(None), runs.c.namespace == namespace)
+            return int(connection.execute(query.where(*ours)).scalar() or 0)
+
+    def without_admitted(self, run_ids: Sequence[str]) -> set[str]:
+        """Which of these runs have no admitted plan here."""
+        query = select(admitted_plans.c.run_id).where(admitted_plans.c.run_id.in_(run_ids))
+        with self._read() as connection:
+            return set(run_ids) - set(connection.execute(query).scalars())
+
+    def keep_admitted(self, run_id: str, generation: int, admitted: AdmittedPlan) -> None:
+        """Keep the admitted steps of a plan that was admitted before they were kept."""
+        with self._begin() as connection:
+            keep_admitted(connection, run_id, generation, admitted)
+
     def admitted_plan(self, run_id: str, generation: int) -> str | None:
         """The admitted steps that this generation goes by, as JSON: its own, or those of an earlier one."""
         table = admitted_plans.c
@@ -141,9 +161,10 @@ class History:
         return found
 
 
-def keep_admitted(connection: Connection, run_id: str, generation: int, plan_text: str) -> None:
+def keep_admitted(connection: Connection, run_id: str, generation: int, admitted: AdmittedPlan) -> None:
     """Keep the steps of an admitted plan; the first of a generation stay."""
-    insert_absent(connection, admitted_plans, {"run_id": run_id, "generation": generation, "plan_text": plan_text})
+    named = {"run_id": run_id, "generation": generation}
+    insert_absent(connection, admitted_plans, named | asdict(admitted))
 
 
 def _move_cursor(connection: Connection, batch: Batch, now: int) -> bool:

@@ -179,7 +179,7 @@ def _prepare(given: Settings, server: EmbeddedServer | None, screen: Screen) -> 
 
 def _set_up(given: Settings, screen: Screen) -> None:
     """What `mandor ledger upgrade` and `mandor ledger verify` do."""
-    from orchestrator import recovery, verification
+    from orchestrator import verdicts, verification
     from orchestrator.ledger import open_ledger
     from orchestrator.store import open_store
 
@@ -187,7 +187,7 @@ def _set_up(given: Settings, screen: Screen) -> None:
     upgraded = verification.upgrade(ledger, given)
     store = open_store(given, upgraded.epoch)
     try:
-        lost = set(recovery.judged(ledger, store, given.namespace).values()) - {"moved"}
+        lost = set(verdicts.judged(ledger, store, given.namespace).values()) - {"moved"}
         found = None if lost else verification.verify(ledger, store, given)
     finally:
         store.close()

@@ -1,7 +1,7 @@
 """The state of runs in Redis or Valkey: the only package that speaks to it.
 
 connection -> scripts (the Lua files' loader) -> guard (claims), runs (other writes), views (reads), admin (identity),
-stream (what the ledger is still to be told), restoring (a shard that forgot), restoring (a shard that forgot)
+stream (what the ledger is still to be told), restoring (a shard that forgot)
 """
 
 from orchestrator.settings import Settings
@@ -27,7 +27,6 @@ class Store:
         self.views = Views(scripts)
         self.admin = Admin(scripts)
         self.stream = Stream(scripts)
-        self.restoring = Restoring(scripts)
         self.restoring = Restoring(scripts)
 
     @property

@@ -1,15 +1,11 @@
 """Who this store is: the epoch and the server each shard was verified for. Used when an installation is set up or
 comes back, never on the path of a run."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.store.scripts import Scripts
 from schemas.ids import RunRef
-
-# after a server came back, fences go on so far ahead that no earlier grant can equal a new one
-FENCE_STRIDE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +27,11 @@ class Admin:
         epoch, server = self._scripts.ask("MGET", self._key(shard, "epoch"), self._key(shard, "server"))
         return ShardFacts(epoch, server, self._scripts.server())
 
+    def is_whole(self, shard: int) -> bool:
+        """Whether the shard is the one that was verified, on the server that was."""
+        facts = self.shard(shard)
+        return (facts.epoch, facts.server) == (self._scripts.epoch, facts.our_server)
+
     def shards(self) -> dict[int, ShardFacts]:
         """The same of all shards, in one round trip."""
         numbers = range(self._scripts.keys.shards)
@@ -38,29 +39,12 @@ class Admin:
         found, ours = self._scripts.ask("MGET", *words), self._scripts.server()
         return {shard: ShardFacts(found[2 * shard], found[2 * shard + 1], ours) for shard in numbers}
 
-    def open_shard(self, shard: int) -> None:
-        """The shard has been built again: it belongs to this server, and then to our epoch. From here on it is used."""
-        self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server())
-        self._scripts.ask("SET", self._key(shard, "epoch"), self._scripts.epoch)
-
-    def init_shard(self, shard: int) -> None:
-        """Give an empty shard its identity. The caller has made sure that nothing is missing from it."""
-        self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server(), "NX")
-        self._scripts.ask("SET", self._key(shard, "epoch"), self._scripts.epoch, "NX")
-
     def live_runs(self, shard: int) -> tuple[RunRef, ...]:
         """Runs with a deadline or an end still to be confirmed."""
         names: set[str] = set()
         for duty in ("deadlines", "settles"):
             names.update(self._scripts.ask("ZRANGE", self._scripts.keys.due(shard, duty), 0, -1))
         return tuple(RunRef(*reversed(name.split("|", 1))) for name in sorted(names))
-
-    def accept_server(self, shard: int, refs: Iterable[RunRef]) -> int:
-        """The shard was verified: fences of its open runs jump ahead, then it belongs to this server. Answers how many
-        runs. A repeat after a crash jumps once more, which is harmless."""
-        replies = [self._scripts.call("accept_run", shard, ref, ahead=FENCE_STRIDE) for ref in refs]
-        self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server())
-        return sum(reply.word == "accepted" for reply in replies)
 
     def config(self, name: str) -> str | None:
         """One setting of the server, None where it does not tell (managed servers often forbid CONFIG)."""

@@ -17,6 +17,7 @@ All keys of a run lie in the hash slot of its shard: `{namespace:shard}:…`, sh
 | pass, claimed                    | hash   | last passes; newest claimed message a queue      |
 | ledger                           | stream | transitions that the ledger does not have yet    |
 | epoch, server                    | string | what the shard belongs to                        |
+| restoring                        | string | who builds the shard again, until it is opened   |
 | agreed:<name>                    | string | what all processes set alike; of shard 0         |
 
 A run's keys live until its deadline and `finished_ttl_s` beyond, then `finished_ttl_s` from its end; a lock as long as
@@ -33,7 +34,7 @@ from schemas.ids import RunRef
 
 RUN_PARTS = ("plan", "steps", "needs", "dependants", "ready", "results", "errors", "events", "sent")
 RUN_KEYS = ("state", *RUN_PARTS)  # what lives and goes with a run
-SHARD_PARTS = ("epoch", "server", "pass", "claimed", "ledger")
+SHARD_PARTS = ("epoch", "server", "restoring", "pass", "claimed", "ledger")
 # what may live for ever: patterns of the part behind `{namespace:shard}:`
 PERMANENT = (*SHARD_PARTS, *(f"due:{duty}" for duty in DUTIES))
 
@@ -90,4 +91,5 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "claimed": ("claimed",),
     "pass": ("pass",),
     "ledger": ("ledger",),
+    "restoring": ("restoring",),
 }

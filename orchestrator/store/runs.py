@@ -58,6 +58,10 @@ class Runs:
 
     # ---- accept and plan
 
+    def forget_fresh(self, ref: RunRef) -> bool:
+        """Take back a run that was created and has not moved since. False: it has."""
+        return self._call("forget_fresh", ref).word != "moved_on"
+
     def create_run(self, ref: RunRef, new: NewRun) -> Created | Exists | Conflict:
         """Accept a run once; judged by submission_hash. Created.publish: the plan message."""
         reply = self._call(

@@ -2,8 +2,8 @@
 
 A script opens with its contract: `keys:` names groups of orchestrator.store.keys, `args:` names its arguments (the last
 may be `*rest`), each `reply` line names a word and its fields; `identity: any` leaves the check out whether this is the
-store the caller knows. The loader puts a prelude in front that binds these
-names, and the libraries; so a script says `A.fence` and `K.steps`, and never counts positions.
+store the caller knows, `identity: building` asks for who builds a shard again. The loader puts a prelude in front that
+binds these names, and the libraries; so a script says `A.fence` and `K.steps`, and never counts positions.
 """
 
 import hashlib
@@ -24,7 +24,10 @@ from schemas.ids import RunRef
 
 T = TypeVar("T")
 
-LIBS = ("base", "identity", "run", "steps", "undo")
+OF_EVERY_CALL = ("base",)
+IDENTITY = {"": ("identity",), "any": (), "building": ("building",)}  # what a contract says of who may call
+OF_RUNS = ("run", "steps", "undo")
+LIBS = (*OF_EVERY_CALL, "identity", "building", *OF_RUNS)
 COMMON_ARGS = ("epoch", "server", "now_ms", "session", "run_id")
 DRAWN: Mapping[str, Callable[[], str]] = {
     "call_id": lambda: uuid4().hex,
@@ -93,7 +96,8 @@ def parse(name: str, source: str, libs: Mapping[str, str]) -> Script:
     rest = words.pop().removeprefix("*") if words and words[-1].startswith("*") else None
     args = (*COMMON_ARGS, *words)
     replies = {line.split()[0]: tuple(line.split()[1:]) for line in contract["reply"]}
-    used = [lib for lib in (LIBS if "run" in groups else LIBS[:2]) if lib != "identity" or "identity" not in contract]
+    identity = IDENTITY[contract.get("identity", [""])[0].strip()]
+    used = (*OF_EVERY_CALL, *identity, *(OF_RUNS if "run" in groups else ()))
     text = "\n".join([_prelude(keys, args), *(libs[lib] for lib in used), source])
     return Script(name, keys, args, rest, replies, text, _name_of(text))
 

@@ -70,12 +70,6 @@ class Stream:
         about = pairs(reply)
         return str(about["last-generated-id"])
 
-    def go_on_behind(self, shard: int, cursor: str) -> None:
-        """See to it that new transitions have ids beyond the cursor, whatever the server's clock says."""
-        if position(self.last_id(shard)) < position(cursor):
-            self._scripts.ask("XADD", self._key(shard), following(cursor), "run", "")
-            self._scripts.ask("XTRIM", self._key(shard), "MAXLEN", 0)
-
     def _key(self, shard: int) -> str:
         return f"{self._scripts.keys.prefix(shard)}ledger"
 

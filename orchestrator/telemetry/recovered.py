@@ -29,6 +29,15 @@ class MemoryRestored(Occurrence):
 
 
 @dataclass(frozen=True, slots=True)
+class RunNotRestored(Occurrence):
+    """A run is not in the state store, and the ledger does not know enough of its plan to build it again: an older
+    release accepted it. Its effects are in the ledger; a person has to see what is to be done."""
+
+    event = "run.not_restored"
+    level = "error"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerAccepted(Occurrence):
     """Another server, or one that was started again, has all that the ledger knows. runs: whose fences went ahead."""
 

@@ -74,7 +74,7 @@ def made(redis_server: Server, namespace: str, tmp_path: Path, request: pytest.F
     store, clock = clocked_store(redis_server.url, namespace)
     fresh_ledger(tmp_path)
     ledger = open_ledger(url_of(tmp_path / "ledger.db"), clock=lambda: clock.now)
-    ledger.accept(run_named("r"))
+    ledger.accept(run_named("r", namespace=namespace))
     with celery_app(redis_server.url, queue_prefix=f"{namespace}.", home=tmp_path) as app:
         yield doubtful(Scene(store, clock, ref_of("r")), app, ledger, f"{namespace}.steps", effect)
         store.close()

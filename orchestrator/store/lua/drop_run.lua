@@ -1,12 +1,12 @@
 -- drop_run: forget a run that this store believes to be under way, and the ledger knows to have ended
--- identity: any
--- keys: run due
--- args:
+-- identity: building
+-- keys: restoring run due
+-- args: judged token
 -- moves: none
 -- reply dropped:
--- reply whole:
+-- reply fenced:
 -- reply unknown:
-if known[1] == A.epoch and known[2] == A.server then return { 'whole' } end
+if whole then return { 'fenced' } end
 load_records()
 local duties = { 'leases', 'dispatches', 'retries', 'deadlines', 'settles', 'undos', 'waits' }
 for _, duty in ipairs(duties) do

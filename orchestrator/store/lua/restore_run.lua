@@ -1,16 +1,24 @@
 -- restore_run: build a run again from what the ledger knows of it. Its effect rows are closed up to `fence`.
--- A shard that is whole loses nothing to this: there, only a run that is not there is built. So whoever comes late with
--- older facts, or once more, finds the run there.
--- identity: any
--- keys: run due lock
--- args: stage fence field_count check_ms *words
+-- A shard that is whole loses nothing to this: there, only a run is built that is not there, or is at a lower version
+-- than was heard of before, which it can only be if it was begun anew. So whoever comes late, or once more, finds it there.
+-- identity: building
+-- keys: restoring run due lock
+-- args: judged token stage fence heard_generation heard_version field_count check_ms *words
 -- words: field_count pairs of name and value for the run's hash; then for each step id record fact result error text
 -- needs (fact: of the claim that is ended herewith, empty where there is none; needs: ids joined by commas)
 -- moves: run (none) > accepted | running | failing | compensating; its steps to where their rows say they are
 -- reply restored: version at_ms publish settle generation open queue limit_ms
 -- reply exists: status
-local whole = known[1] == A.epoch and known[2] == A.server
-if load_run() and (whole or num('fence') >= tonumber(A.fence)) then return { 'exists', run.status } end
+-- reply fenced:
+
+local function stands()
+  if not load_run() then return false end
+  if not whole then return num('fence') >= tonumber(A.fence) end
+  local generation, heard = num('generation'), tonumber(A.heard_generation)
+  return generation > heard or (generation == heard and num('version') >= tonumber(A.heard_version))
+end
+
+if stands() then return { 'exists', run.status } end
 
 local WIDTH = 7
 run = {}

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, insert, select
 
 from orchestrator.cli.command import run
-from orchestrator.ledger import Accepted, Ledger, Pruned, open_ledger, upgrade_effects
+from orchestrator.ledger import Accepted, AdmittedPlan, Ledger, Pruned, open_ledger, upgrade_effects
 from orchestrator.ledger.history import Batch, Happened, RunReport, StepReport
 from orchestrator.ledger.prune import OF_A_RUN
 from orchestrator.ledger.tables import metadata, record_changes, records, runs
@@ -26,7 +26,7 @@ def whole_run(ledger: Ledger, name: str, ended_at: int | None, version: int = 1)
     """A run that has left something in every table."""
     run_id = accepted(ledger, name).run_id
     ledger.store_answer(run_id, 1, 0, "llm", '"raw"', "{}")
-    ledger.store_plan(run_id, 1, "1" * 64, PLAN, None, "{}")
+    ledger.store_plan(run_id, 1, "1" * 64, PLAN, None, AdmittedPlan("{}", 0))
     ledger.effects.open(run_id, "s0", "do", 1, TOKEN, EffectClass.ONCE)
     ledger.decision_done(ledger.decide(run_id, 1, "cancel", "ada", None), "too_late")
     change = {"run_id": run_id, "step_id": "s0", "entity_id": BOX, "version_before": version - 1}

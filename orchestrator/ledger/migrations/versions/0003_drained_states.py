@@ -1,4 +1,4 @@
-"""What the state store reports, how far it was read, and how it is built again after it forgot.
+"""What the state store reports, how far it was read, and how it is built again after it forgot; whose each run is.
 
 Revision ID: 0003
 """
@@ -11,12 +11,21 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
+    say_whose_runs_are()
     create_run_states()
     create_step_states()
     create_history()
     create_cursors()
     create_admitted_plans()
     create_restores()
+
+
+def say_whose_runs_are() -> None:
+    """Where one installation has used the ledger, all runs are its own. Else nobody's, until one has them."""
+    op.add_column("runs", sa.Column("namespace", sa.String(length=32), nullable=False, server_default=""))
+    known = list(op.get_bind().execute(sa.text("SELECT namespace FROM epochs")).scalars())
+    if len(known) == 1:
+        op.get_bind().execute(sa.text("UPDATE runs SET namespace = :whose"), {"whose": known[0]})
 
 
 def create_run_states() -> None:
@@ -79,6 +88,7 @@ def create_admitted_plans() -> None:
         sa.Column("run_id", sa.String(length=36), nullable=False),
         sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("plan_text", sa.Text(), nullable=False),
+        sa.Column("silence_ms", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("run_id", "generation"),
     )
 
@@ -90,7 +100,10 @@ def create_restores() -> None:
         sa.Column("shard", sa.Integer(), nullable=False),
         sa.Column("found_at", sa.BigInteger(), nullable=False),
         sa.Column("cause", sa.String(length=32), nullable=False),
-        sa.Column("holder", sa.String(length=64), nullable=True),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("era", sa.Integer(), nullable=False),
+        sa.Column("holder", sa.Text(), nullable=True),
+        sa.Column("token", sa.String(length=32), nullable=True),
         sa.Column("lease_until", sa.BigInteger(), nullable=False),
         sa.Column("done_at", sa.BigInteger(), nullable=True),
         sa.Column("report_text", sa.Text(), nullable=True),
