@@ -133,10 +133,16 @@ worker_soft_shutdown_timeout = _set.term_grace_s * 0.8
 
 # No `expires`: under load or with a clock that is off, every tick would be dropped. A pass that finds another one
 # younger than half its interval returns at once, so a pile of ticks costs a round trip each.
+_slow = {"prune-ledger": _set.prune_s}
 beat_schedule = {
-    name: {"task": names.supervisor_task(name), "schedule": _set.sweep_s, "options": {"ignore_result": True}}
+    name: {
+        "task": names.supervisor_task(name),
+        "schedule": _slow.get(name, _set.sweep_s),
+        "options": {"ignore_result": True},
+    }
     for name in names.SUPERVISORS
 }
-# The schedule is this table, and no entry is longer than a few seconds: nothing worth keeping in a file.
+# The schedule is this table, and no entry that has to be on time is longer than a few seconds: nothing worth keeping in
+# a file.
 beat_scheduler = "celery.beat:Scheduler"
 beat_max_loop_interval = min(_set.sweep_s, 5.0)

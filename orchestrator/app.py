@@ -22,8 +22,8 @@ from kombu.utils import json as kombu_json
 from orchestrator import envelopes, names, policies, startup
 from orchestrator.errors import ConfigError, LedgerMissing, LedgerUnavailable, MandorError, StoreUnavailable
 from orchestrator.ledger import Epoch, Ledger, open_ledger
-from orchestrator.settings import settings, unknown_names
-from orchestrator.store import Store, open_store
+from orchestrator.settings import Settings, settings, unknown_names
+from orchestrator.store import Store, open_server, open_store
 from orchestrator.telemetry import events, logs
 
 startup.check_packages()
@@ -196,13 +196,20 @@ def _wait_for_services() -> None:
     """Until ledger and store answer: a process started during an outage recovers with it. Refusals are raised."""
     for look in itertools.count():
         try:
-            startup.check_server(store().admin, settings())
+            check_servers(settings(), store())
             return
         except (StoreUnavailable, LedgerUnavailable) as error:
             if look % TOLD_EVERY == 0:
                 log = logs.logger("mandor")
                 log.warning("service.waiting", kind=error.kind, message=error.message, hint=error.hint)
             time.sleep(WAIT_S)
+
+
+def check_servers(given: Settings, checked: Store) -> None:
+    """ConfigError for a server that would throw away what it is given. StoreUnavailable: one does not answer."""
+    startup.check_server(checked.admin, given)
+    for name, url in startup.other_servers(given):
+        startup.check_keeper(open_server(given, url), name)
 
 
 def refuse(error: MandorError) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
@@ -15,6 +16,7 @@ from orchestrator.listing import RunPage
 from orchestrator.lookup import Lookup
 from orchestrator.settings import Settings
 from orchestrator.settings import settings as process_settings
+from orchestrator.startover import Again
 from orchestrator.waits import Why
 from schemas.ids import run_id_for
 from schemas.run import RunView, SubmitAnswer
@@ -107,9 +109,22 @@ class Client:
         """Let it go on."""
         return decisions.resume(self._desk, run_id, by or os_user(), reason)
 
-    def retry(self, run_id: str, *, by: str | None = None, reason: str | None = None) -> Decided:
-        """Start an ended run over, from what is completed."""
-        return decisions.retry(self._desk, run_id, by or os_user(), reason)
+    def retry(
+        self,
+        run_id: str,
+        *,
+        from_steps: Collection[str] = (),
+        new_keys: Collection[str] = (),
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Decided:
+        """Start an ended run over, from what is completed.
+
+        from_steps: these, and all that needs them, are done again although they are completed; an effect that has
+        landed gives back its result. new_keys: those of them whose effect is to be had once more, under a new key.
+        """
+        again = Again(tuple(from_steps), tuple(new_keys))
+        return decisions.retry(self._desk, run_id, by or os_user(), reason, again)
 
     def approve(
         self,

@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from orchestrator import dispatch, kept
+from orchestrator import dispatch, kept, startover
 from orchestrator.dispatch import App
 from orchestrator.errors import DecisionRefused, EffectRefused, NotFound, StoreError
 from orchestrator.ledger import Decision, DecisionOver, EffectState, Ledger, LedgerRun, NotClosed
 from orchestrator.lookup import Lookup
+from orchestrator.startover import Again
 from orchestrator.store import Store
-from orchestrator.store.decided import Retried, StillInDoubt, TooLate
+from orchestrator.store.decided import Kept, NoStep, Retried, StillInDoubt, TooLate
 from orchestrator.store.replies import NotDue, OtherGeneration, Publish, Waiting
 from orchestrator.store.views import RunState, StepState
 from orchestrator.telemetry import decided
@@ -110,13 +111,21 @@ def resume(desk: Desk, run_id: str, by: str, reason: str | None = None) -> Decid
     return _make(desk, run_id, Order("resume", by, reason))
 
 
-def retry(desk: Desk, run_id: str, by: str, reason: str | None = None) -> Decided:
+def retry(desk: Desk, run_id: str, by: str, reason: str | None = None, again: Again = startover.NOTHING) -> Decided:
     """Start an ended run over: completed steps stay, the rest is done in a new generation, with a new deadline.
 
-    DecisionRefused: it has not ended, succeeded, something of it was undone, a `once` step is in doubt, or what a
-    completed step did is not in the ledger any more.
+    again: completed steps that are not to stay. DecisionRefused: it has not ended, succeeded, something of it was
+    undone, a `once` step is in doubt, what a completed step did is not in the ledger any more, or a step cannot get a
+    new key. NotFound: no such step.
     """
-    return _make(desk, run_id, Order("retry", by, reason))
+    row, state = _live(desk, run_id)
+    if state.status not in startover.RETRIABLE:
+        raise DecisionRefused(_NO_RETRY.get(state.status, _GOES_ON).format(state=state), hint=_look(run_id))
+    steps = desk.store.views.steps(_ref(row))
+    startover.check(row.run_id, steps, again)
+    kept.refuse_lost(desk.ledger, row.run_id, [step for step in steps if step.id not in again.new_keys])
+    details = startover.details(desk.store, _ref(row), steps, again)
+    return _make(desk, run_id, Order("retry", by, reason, details=details), state)
 
 
 def approve(
@@ -161,7 +170,6 @@ def _make(desk: Desk, run_id: str, order: Order, state: RunState | None = None) 
     """Write the decision down and carry it out, behind those about the same run that still wait."""
     row = desk.lookup.find(run_id)
     seen = state or _state(desk, row)
-    _refuse_hopeless(desk, order, seen, row)
     details = canonical_text(dict(order.details)) if order.details else None
     made = desk.ledger.decide(
         row.run_id, seen.generation, order.kind, order.by, order.reason, order.step_id, details_text=details
@@ -222,16 +230,20 @@ def _approve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
 
 
 def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
-    """The store starts the run over, then the ledger forgets the end it had."""
-    made = (decision.generation, decision.made_by)
-    reply = desk.store.runs.retry(_ref(row), *made, row.deadline_ms, call_id=decision.id)
+    """Effect rows first: what a new attempt may do rests on them. Then the store starts the run over, and the ledger
+    forgets the end it had.
+    """
+    ref, again = _ref(row), startover.wanted(decision.details_text)
+    redone = startover.set_aside(desk.ledger, desk.store, ref, decision.generation, again) if again else []
+    made = (decision.generation, decision.made_by, row.deadline_ms)
+    reply = desk.store.runs.retry(ref, *made, redone, again.new_keys, call_id=decision.id)
     if isinstance(reply, StillInDoubt):
         return f"in_doubt:{reply.step_id}"
     if isinstance(reply, Retried):
         status = RunStatus.RUNNING if reply.total else RunStatus.ACCEPTED
         desk.ledger.reopen_run(row.run_id, reply.generation, status)
         if reply.total:
-            dispatch.open_chord(desk.app, _ref(row), reply.generation, reply.total)
+            dispatch.open_chord(desk.app, ref, reply.generation, reply.total)
     return _told(desk, reply)
 
 
@@ -281,7 +293,7 @@ def outcome_of(reply: object) -> str:
     name = type(reply).__name__.removesuffix("Run")
     word = "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
     match reply:
-        case TooLate(about) | Waiting(about) | NotDue(about):
+        case TooLate(about) | Waiting(about) | NotDue(about) | NoStep(about) | Kept(about):
             return f"{word}:{about}"
         case OtherGeneration(generation) | Retried(generation):
             return f"{word}:{generation}"
@@ -291,16 +303,6 @@ def outcome_of(reply: object) -> str:
 # ---- refused before anything is written
 
 
-def _refuse_hopeless(desk: Desk, order: Order, state: RunState, row: LedgerRun) -> None:
-    """Say at once what the store would only say afterwards, and what it cannot know. It decides all the same."""
-    if order.kind != "retry":
-        return
-    if state.status not in _RETRIABLE:
-        raise DecisionRefused(_NO_RETRY.get(state.status, _GOES_ON).format(state=state), hint=_look(row.run_id))
-    kept.refuse_lost(desk.ledger, row.run_id, desk.store.views.steps(_ref(row)))
-
-
-_RETRIABLE: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.DEAD_LETTERED})
 _GOES_ON: Final = "the run is {state.status}: it has not ended, so there is nothing to start over"
 _NO_RETRY: Final[dict[str, str]] = {
     RunStatus.SUCCEEDED: "the run has succeeded: there is nothing to start over",

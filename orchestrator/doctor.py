@@ -22,7 +22,7 @@ from orchestrator.errors import (
 from orchestrator.ledger import Ledger, open_ledger
 from orchestrator.releases import release
 from orchestrator.settings import Settings, unknown_names
-from orchestrator.store import Store, open_store
+from orchestrator.store import Store, open_server, open_store
 from orchestrator.store.replies import DUTIES, Duty
 
 Level = Literal["ok", "warning", "wrong", "away"]
@@ -198,6 +198,13 @@ class _Listening:
         return self._admin.agreed(name) or value
 
 
+def servers(patient: Patient) -> Iterator[Finding]:
+    """So do servers for queues or results alone."""
+    for name, url in startup.other_servers(patient.settings):
+        startup.check_keeper(open_server(patient.settings, url), name)
+        yield Finding("servers", "ok", f"the one of {name} keeps what it is given")
+
+
 def memory(patient: Patient) -> Iterator[Finding]:
     """There is room for more."""
     about = patient.store.admin.info("memory")
@@ -318,6 +325,7 @@ HERE: Final[tuple[tuple[str, Examination], ...]] = (
 )
 THERE: Final[tuple[tuple[str, Examination], ...]] = (
     ("server", server),
+    ("servers", servers),
     ("memory", memory),
     ("clock", clock),
     ("shards", shards),

@@ -155,6 +155,7 @@ def step_view(step: StepState, policy_hash: str, result: str | None, error: str 
         action=step.action,
         status="STALE" if lapsed else StepStatus(step.status),
         attempt=step.attempt,
+        attempt_group=step.group,
         fence=step.fence or None,
         step_token=step.token,
         policy_hash=policy_hash if step.attempt else None,

@@ -51,6 +51,7 @@ STEP_RULES: Final[tuple[Rule, ...]] = (
     _step("running", "claim_step", "dead, not pure", None, "close_first"),
     _step("running", "claim_step", "dead, pure, no attempts left", None, "close_first"),
     _step("dispatched", "claim_step", "inputs too large", "failed", "inputs_too_large"),
+    _step("dispatched", "claim_step", "inputs too large, touched", "in_doubt", "inputs_too_large"),
     _step("completed", "claim_step", "", None, "completed"),
     _step("dispatched", "claim_step", "paused", "ready", "not_due"),
     # ready: it waits for room, whoever has it next is told
@@ -89,12 +90,13 @@ STEP_RULES: Final[tuple[Rule, ...]] = (
     *_nothing(("pending", "waiting_approval", "ready", "running", "backoff", *DONE), "check_dispatch", "not_due"),
     # the run is ended around it
     *(_step(state, "cancel", "untouched", "skipped", "ending") for state in IDLE),
-    *(_step(state, "cancel", "touched", "in_doubt", "ending") for state in ("ready", "dispatched", "backoff")),
+    *(_step(state, "cancel", "touched", "in_doubt", "ending") for state in IDLE),
     _step("running", "cancel", "", None, "ending"),
     _step("completed", "cancel", "others open", None, "ending"),
     # people
     _step("waiting_approval", "approve", "allowed", "dispatched", "again"),
     _step("waiting_approval", "approve", "refused", "failed", "failed"),
+    _step("waiting_approval", "approve", "refused, touched", "in_doubt", "failed"),
     _step("pending", "approve", "allowed, needs approval", None, "noted"),
     _step("pending", "approve", "allowed", None, "not_due"),
     *_nothing(("ready", "dispatched", "running", "backoff", *DONE), "approve", "not_due"),
@@ -103,12 +105,14 @@ STEP_RULES: Final[tuple[Rule, ...]] = (
     _step("in_doubt", "resolve", "not landed, run ended", "skipped", "skipped"),
     *_nothing((*IDLE, "running", "completed", "failed", "skipped"), "resolve", "not_due"),
     _step("waiting_approval", "wait_over", "wait over", "failed", "failed"),
+    _step("waiting_approval", "wait_over", "wait over, touched", "in_doubt", "failed"),
     _step("waiting_approval", "wait_over", "wait lasts", None, "not_due"),
     _step("in_doubt", "wait_over", "wait over, run waits", None, "in_doubt"),
     *_nothing(("pending", "ready", "dispatched", "running", "backoff", *DONE), "wait_over", "not_due"),
     _step("failed", "retry", "run ended", "dispatched", "retried"),
     _step("skipped", "retry", "run ended", "dispatched", "retried"),
     _step("completed", "retry", "run ended", None, "retried"),
+    _step("completed", "retry", "run ended, to be done again", "dispatched", "retried"),
     _step("in_doubt", "retry", "run ended", "dispatched", "retried"),
     _step("in_doubt", "retry", "run ended, once", None, "in_doubt"),
 )
@@ -239,7 +243,7 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
 # moves that are steps of one call on the way to what the rules name
 _STEP_WAYS: Final = (
     "pending>ready", "pending>waiting_approval", "waiting_approval>ready", "in_doubt>ready", "failed>pending",
-    "skipped>pending", "in_doubt>pending", "ready>dispatched", "backoff>ready", "running>ready",
+    "skipped>pending", "in_doubt>pending", "completed>pending", "ready>dispatched", "backoff>ready", "running>ready",
     "pending>in_doubt",  # only after a loss of memory: it may have been started by a claim that nobody remembers
 )  # fmt: skip
 _RUN_WAYS: Final = ("running>failing",)

@@ -22,6 +22,7 @@ SUPERVISORS: Final = (
     "trigger-compensation",
     "drain-ledger",
     "audit-runs",
+    "prune-ledger",
 )
 
 QUEUES: Final = ("plan", "steps", "control", "supervise", "dlq")

@@ -7,12 +7,13 @@ is not counted: it was not its fault.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from orchestrator.ledger import AdmittedPlan, EffectState, Kind, LedgerRun
 from orchestrator.ledger.losses import ClosedRow, beyond
+from orchestrator.startover import NOTHING, Again, behind
 from orchestrator.store.new import NewPlan, NewRun, NewStep, plan_as_text
 from schemas.states import EffectClass, Fact, RunStatus, StepStatus
 
@@ -105,21 +106,35 @@ def planned_anew(known: Known, plan_text: str | None) -> Known | None:
     return replace(known, fields=fields | generation, records={}, results={}, errors={}, unadmitted=unadmitted)
 
 
-def of_this_generation(known: Known) -> Known:
-    """The same, where the run was started over since it was heard of: completed steps stay, the others begin anew."""
+def of_this_generation(known: Known, ordered: Sequence[Again]) -> Known:
+    """The same, where the run was started over since it was heard of: completed steps stay, the others begin anew.
+
+    ordered: what people wanted done again each time that it was, and was not heard of.
+    """
     if not known.fields or known.standing[0] >= known.row.generation:
         return known
     kept = ("fence", "version", "created_at", "ttl_ms")
     fields = {name: known.fields[name] for name in kept} | {"generation": str(known.row.generation)}
-    records = {step_id: _started_over(record) for step_id, record in known.records.items()}
+    records = known.records
+    for again in ordered or (NOTHING,):
+        redone = behind(known.plan.steps if known.plan else (), again.from_steps)
+        records = {name: _started_over(one, name in redone, name in again.new_keys) for name, one in records.items()}
     return replace(known, fields=fields, records=records)
 
 
-def _started_over(record: Record) -> Record:
-    if record["status"] == StepStatus.COMPLETED:
+def _started_over(record: Record, redone: bool, renewed: bool) -> Record:
+    """As the script `retry` does it."""
+    completed = record["status"] == StepStatus.COMPLETED
+    if completed and not redone:
         return record
-    asked = {"approval": "needed"} if record.get("approval") else {}
-    return {**record, **asked, "status": "pending", "attempt": 0}
+    repeated = record["effect"] in REPEATABLE
+    asked = record.get("approval") and (repeated or renewed or not completed)
+    anew = {"status": "pending", "attempt": 0, **({"approval": "needed"} if asked else {})}
+    if completed:
+        anew["touched"] = record["effect"] != EffectClass.PURE
+    if renewed:
+        anew |= {"group": record["group"] + 1, "touched": False}
+    return {**record, **anew}
 
 
 def stage_of(known: Known) -> Stage:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from orchestrator import dispatch, rebuild, submission, verdicts
+from orchestrator import dispatch, rebuild, startover, submission, verdicts
 from orchestrator.dispatch import App
 from orchestrator.errors import Superseded
 from orchestrator.ledger import EffectState, Kind, Ledger, LedgerRun
@@ -27,6 +27,7 @@ from orchestrator.ledger.history import StepReport
 from orchestrator.ledger.losses import STRIDE, ClosedRow, Loss, beyond
 from orchestrator.rebuild import Known
 from orchestrator.settings import Settings
+from orchestrator.startover import Again
 from orchestrator.store import Store
 from orchestrator.store.new import plan_from_text
 from orchestrator.store.replies import Publish
@@ -272,11 +273,21 @@ def _known(site: Site, run: LedgerRun) -> Known | None:
     plan = plan_from_text(text) if text else None
     blank = Known(run, submission.to_create(run, site.settings), plan)
     heard, seen = _heard(site, blank), _seen(site, blank)
-    known = rebuild.of_this_generation(max((heard, seen), key=lambda one: one.standing))
+    newest = max((heard, seen), key=lambda one: one.standing)
+    known = rebuild.of_this_generation(newest, _ordered(site, run, newest.standing[0]))
     if plan is not None or run.plan_hash is None:
         return known
     stored = site.ledger.plan(run.run_id, run.generation)
     return rebuild.planned_anew(known, stored.plan_text if stored else None)
+
+
+def _ordered(site: Site, run: LedgerRun, heard_generation: int) -> list[Again]:
+    """What was to be done again each time that the run was started over since it was heard of."""
+    if heard_generation >= run.generation:
+        return []
+    made = site.ledger.decisions_of(run.run_id)
+    since = (one for one in made if one.kind == "retry" and heard_generation <= one.generation < run.generation)
+    return [startover.wanted(one.details_text) for one in since if (one.outcome or "retried").startswith("retried")]
 
 
 def _heard(site: Site, blank: Known) -> Known:

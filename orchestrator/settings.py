@@ -105,6 +105,7 @@ class Settings(BaseSettings):
     finished_ttl_s: Seconds = Field(86_400.0, description="how long Redis keeps a finished run")
     ledger_runs_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a finished run")
     ledger_letters_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a dead letter")
+    prune_s: Seconds = Field(60.0, description="from one look for what is too old to keep to the next")
     store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included")
     audit_s: Seconds = Field(600.0, description="from one look for each open run to the next")
     restore: bool = Field(True, description="build again what the state store forgot, without being asked")
@@ -113,6 +114,19 @@ class Settings(BaseSettings):
     flower_address: str = Field("127.0.0.1", min_length=1, description="address that Flower listens on")
     flower_port: int = Field(5555, ge=1, le=65_535, description="port that Flower listens on")
     flower_public: bool = Field(False, description="Flower may be reached from elsewhere: something encrypts before it")
+
+    # counters of workers, gauges of the exporter, health of both; for machines, which are asked for no password
+    metrics: bool = Field(True, description="workers count what they do")
+    health_address: str = Field("127.0.0.1", min_length=1, description="address of health and metrics")
+    exporter_port: int = Field(9630, ge=0, le=65_535, description="port of the exporter; 0: any that is free")
+    supervise_port: int = Field(9631, ge=0, le=65_535, description="port of workers on `supervise`; 0: none")
+    control_port: int = Field(9632, ge=0, le=65_535, description="port of workers on `control`; 0: none")
+    planner_port: int = Field(9633, ge=0, le=65_535, description="port of workers on `plan`; 0: none")
+    steps_port: int = Field(9634, ge=0, le=65_535, description="port of all other workers; 0: none")
+    health_every_s: Seconds = Field(5.0, description="from one look at the services to the next")
+    # an event loop that stands still, or a child that takes no work: a minute is longer than any honest pause
+    wedged_s: Seconds = Field(60.0, description="how long a worker may stand still with work to do")
+    memory_mib: int = Field(0, ge=0, le=1 << 24, description="most memory of one process of a worker; 0: any")
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="least level that is logged")
     log_format: Literal["auto", "json", "human"] = Field("auto", description="auto: human on a terminal, else JSON")

@@ -4,6 +4,7 @@
     check_environment(…)        the settings and variables that Celery would read past us
     check_worker(…)             what a worker was started with
     check_server(…)             the state store's server
+    check_keeper(…)             the same of a server for queues or results alone; other_servers names them
 
 All are functions of what they are given, but for the module finder and the environment.
 """
@@ -257,20 +258,38 @@ def check_server(server: Server, given: Settings) -> None:
     """What the state store's server must be: it keeps what it is given, is one and no cluster, and is told the same by
     every process. One that will not say (None) is taken at its word.
     """
+    check_keeper(server, "MANDOR_REDIS_URL")
+    check_agreement(given, agree_on_visibility(server, given))
+
+
+def check_keeper(server: Server, name: str) -> None:
+    """ConfigError for a server that throws away what it is given, or is part of a cluster. name: the setting of it."""
     policy = server.config("maxmemory-policy")
     if policy not in (None, SAFE_POLICY):
         raise ConfigError(
             f"the server's maxmemory-policy is {policy}: it would throw away leases, queues and results",
-            path="MANDOR_REDIS_URL",
+            path=name,
             hint=f"set maxmemory-policy to {SAFE_POLICY} on that server, or name another",
         )
     if server.info("cluster").get("cluster_enabled") == "1":
         raise ConfigError(
             "the server is part of a cluster, which neither Celery's broker nor its chords can use",
-            path="MANDOR_REDIS_URL",
+            path=name,
             hint="name a server of its own, with a replica if you like",
         )
-    check_agreement(given, agree_on_visibility(server, given))
+
+
+def other_servers(given: Settings) -> list[tuple[str, str]]:
+    """Servers that speak Redis and keep queues or results alone: setting, and URL as redis-py writes it."""
+    named = (("MANDOR_BROKER_URL", given.broker_url), ("MANDOR_RESULT_URL", given.result_url))
+    return [(name, _as_redis_url(url)) for name, url in named if url and urlsplit(url).scheme in REDIS_SCHEMES]
+
+
+def _as_redis_url(url: str) -> str:
+    """kombu and Celery say redis+socket:///path?virtual_host=0, redis-py says unix:///path?db=0."""
+    if not url.startswith("redis+socket://"):
+        return url
+    return "unix://" + url.removeprefix("redis+socket://").replace("virtual_host=", "db=")
 
 
 def agree_on_visibility(server: Server, given: Settings) -> str:

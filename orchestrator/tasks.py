@@ -32,6 +32,7 @@ from orchestrator.supervisors import (
     drain_ledger,
     end_waits,
     enforce_deadlines,
+    prune_ledger,
     reclaim_stale_leases,
     redispatch_lost_steps,
     retry_due_steps,
@@ -272,3 +273,4 @@ _supervisor(apply_decisions.NAME, lambda: apply_decisions.run_once(app, store(),
 _supervisor(trigger_compensation.NAME, lambda: trigger_compensation.run_once(app, store(), ledger(), settings()))
 _supervisor(drain_ledger.NAME, lambda: drain_ledger.run_once(store(), ledger(), settings()))
 _supervisor(audit_runs.NAME, lambda: audit_runs.run_once(app, store(), ledger(), settings()))
+_supervisor(prune_ledger.NAME, lambda: prune_ledger.run_once(ledger(), settings()))

@@ -169,13 +169,16 @@ class ErrorView(Strict):
 
 
 class StepView(Strict):
-    """One step as `run show` prints it. status: the step's, or STALE while its lease has lapsed unnoticed."""
+    """One step as `run show` prints it. status: the step's, or STALE while its lease has lapsed unnoticed.
+    attempt_group: how often a person gave it a new key.
+    """
 
     id: StepId
     index: int
     action: str
     status: StepWord | Literal["STALE"]
     attempt: int
+    attempt_group: int
     fence: int | None
     step_token: str
     policy_hash: Hash | None

@@ -1,4 +1,5 @@
-"""What a worker's main process does for a plan or step whose child is gone: end its claim, tell the chord nothing.
+"""What a worker's main process does for a plan or step whose child is gone: end all that the child has started, end its
+claim, tell the chord nothing.
 
 The message goes back to its queue, and the copy finds a claim that is proven dead, not one that it must wait for. A
 failed part would spoil the chord for good, though the step may well succeed at its next attempt; so what this process
@@ -11,6 +12,7 @@ import time
 from functools import cached_property
 from typing import Any, Final
 
+from billiard.process import active_children
 from celery.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.worker.request import Request
 
@@ -21,10 +23,11 @@ from orchestrator.store import Store, open_store
 from orchestrator.store.replies import Ended
 from orchestrator.telemetry import events, logs
 from schemas.ids import RunRef
+from workers import orphans
 from workers.identity import child_id
 
 _PATIENCE_S: Final = 1.0  # for one call to the store: the event loop stands still meanwhile
-_DEATH_S: Final = 1.0  # for a killed child to be gone
+_DEATH_S: Final = 1.0  # for a killed child, and then for what it has started, to be gone
 _POLL_S: Final = 0.005
 # a child that ended in one of these can do nothing more
 _GONE: Final = (WorkerLostError, Terminated, TimeLimitExceeded, SystemExit, KeyboardInterrupt)
@@ -81,7 +84,7 @@ class ClaimRequest(Request):
 
     def _end_claim(self) -> None:
         child, self._child = self._child, None
-        if child is None or not _is_dead(self.worker_pid, child):
+        if child is None or not (_is_dead(self.worker_pid, child) and _has_left_nothing()):
             return
         fields = self.kwargs
         try:
@@ -109,6 +112,11 @@ def _is_dead(pid: int, child: str) -> bool:
         return True
     except (OSError, AttributeError):  # AttributeError: no waitid on this system
         return False
+
+
+def _has_left_nothing() -> bool:
+    """See to it that nothing which a dead child has started runs any more. False if that cannot be proven now."""
+    return orphans.end_all({child.pid for child in active_children()}, _DEATH_S)
 
 
 def _kill(pid: int) -> bool:

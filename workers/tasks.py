@@ -21,7 +21,7 @@ from orchestrator.store.replies import Publish
 from orchestrator.tasks import AnyFields, read_message, wait_for_memory
 from schemas.ids import RunRef
 from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
-from workers import closing, execution, late, planning, stopping
+from workers import closing, execution, late, orphans, planning, stopping
 from workers import undo as undoing
 from workers.loading import load_actions
 from workers.newplan import limits_of
@@ -184,6 +184,18 @@ def _announce_soft_stop(sender: Any, **_: Any) -> None:
         wait()
 
     sender.wait_for_soft_shutdown = announce_and_wait
+
+
+@signals.worker_init.connect(weak=False)
+@signals.worker_process_init.connect(weak=False)
+def _adopt_orphans(**_: Any) -> None:
+    """In the main process and in each of its children."""
+    orphans.adopt()
+
+
+@signals.task_postrun.connect(weak=False)
+def _bury_orphans(**_: Any) -> None:
+    orphans.bury()
 
 
 class Reaper(bootsteps.StartStopStep):

@@ -119,15 +119,21 @@ def _refuse_inner(text: str, front: int, start: int) -> None:
 def _refuse_enclosed(text: str, front: int, start: int, end: int) -> None:
     """Refuse an object inside what would be a list or an object, were it JSON: with a comment in it, or a bare key.
 
-    Its bracket begins a line, stays open, and closes right behind the object; brackets within prose do not.
+    Its bracket begins a line, or a value in a line of code, stays open, and closes right behind the object; brackets
+    within prose do not.
     """
     closing = text[end:].lstrip()[:1]
     if closing not in _OPENING:
         return
     at = text.rfind(_OPENING[closing], front, start)
     line = max(front, text.rfind("\n", front, max(at, front)) + 1)
-    if at >= 0 and not text[line:at].strip() and closing not in text[at:start]:
+    if at >= 0 and _begins_value(text[line:at].strip()) and closing not in text[at:start]:
         raise drift(Kind.EXTRACTION, "the object stands inside a list or another object; a plan stands alone")
+
+
+def _begins_value(before: str) -> bool:
+    """Whether a bracket behind this on its line is a value: nothing, an assignment, a call, a bracket, a return."""
+    return before in ("", "return", "yield") or before[-1] in "=([{,"
 
 
 def _name_fault_of_whole(answer: str) -> None:

@@ -36,6 +36,8 @@ SAID: Final = {
     "other_generation": "dropped: the run has been started over meanwhile, it is generation {about} now",
     "not_due": "nothing to decide: {about}",
     "in_doubt": "step {about} is in doubt: say first what became of it, with `mandor run resolve`",
+    "no_step": "the run has no step {about}",
+    "kept": "step {about} is completed and kept: it needs no new key",
     "not_closed": "another attempt of the step has begun meanwhile: look again",
     "unknown": "the state store does not have it (any more)",
 }
@@ -216,18 +218,35 @@ def resume(**options: Any) -> None:
 
 @click.command("retry", cls=Command)
 @_about_many(ENDED)
+@click.option("--from", "from_steps", metavar="STEP", multiple=True, help="Do this step and all that needs it again.")
+@click.option("--new-key", "new_keys", metavar="STEP", multiple=True, help="Have the effect of this step once more.")
 @_signed
-def retry(**options: Any) -> None:
+def retry(from_steps: tuple[str, ...], new_keys: tuple[str, ...], **options: Any) -> None:
     """Start an ended run over: what is completed stays, the rest is done again, with a new deadline.
+
+    With --from completed steps are done again too. An effect that has landed is not: its step gives back its result,
+    unless --new-key names it. Look first: nothing else stands between that word and an effect that happens twice.
 
     Not for a run of which something was undone, nor while a step whose action runs once only is in doubt.
 
     \b
     Examples:
       mandor run retry ID
+      mandor run retry ID --from fetch
+      mandor run retry ID --from pay --new-key pay --reason "the first charge was taken back by the bank"
       mandor run retry --status failed --session nightly --yes
     """
-    _simple("retry", **options)
+    if not (from_steps or new_keys):
+        _simple("retry", **options)
+        return
+    if options["run_id"] is None:
+        raise click.UsageError("--from and --new-key are about one run: give its ID")
+    from orchestrator import decisions
+    from orchestrator.startover import Again
+
+    by, again = _by(options.pop("by")), Again(from_steps, new_keys)
+    reason, desk = options.pop("reason"), services().desk
+    _decide(lambda one: decisions.retry(desk, one, by, reason, again), **options)
 
 
 @click.command("approve", cls=Command)

@@ -2,14 +2,14 @@
 
 import json
 import time
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from orchestrator.cli import output
 from orchestrator.cli.command import Group
-from orchestrator.cli.services import Services, services
+from orchestrator.cli.services import services
 from orchestrator.cli.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.2
 MOST: Final = 1000
-DAY_MS: Final = 86_400_000
-BATCH: Final = 200
-PAUSE_S: Final = 0.02  # in which others get the lock
 
 
 @click.group("ledger", cls=Group)
@@ -77,30 +74,24 @@ def _upgrade_effects(url: str) -> None:
 def prune() -> None:
     """Delete runs that ended MANDOR_LEDGER_RUNS_D days ago or earlier, and letters older than MANDOR_LEDGER_LETTERS_D.
 
-    In small batches, beside whatever else is at work; interrupted, it goes on the next time. Let cron call it daily.
+    In small batches, beside whatever else is at work; interrupted, it goes on the next time. The supervisor
+    prune-ledger does the same by itself, a little with each look.
 
     \b
     Examples:
       mandor ledger prune
       MANDOR_LEDGER_RUNS_D=30 mandor ledger prune --json
     """
-    tools = services()
+    from orchestrator.supervisors import prune_ledger
+
+    tools, runs, letters = services(), 0, 0
     with waiting_for("deleting what is old"):
-        runs, letters = _prune(tools)
+        for gone in prune_ledger.batches(tools.ledger, tools.settings):
+            runs, letters = runs + gone.runs, letters + gone.letters
     if output.as_json():
         output.print_json({"runs": runs, "letters": letters})
     else:
         click.echo(f"{runs} runs and {letters} letters are gone")
-
-
-def _prune(tools: Services) -> tuple[int, int]:
-    kept, now = tools.settings, tools.ledger.now_ms()
-    moments = now - kept.ledger_runs_d * DAY_MS, now - kept.ledger_letters_d * DAY_MS
-    runs = letters = 0
-    while any(astuple(batch := tools.ledger.prune(*moments, BATCH))):
-        runs, letters = runs + batch.runs, letters + batch.letters
-        time.sleep(PAUSE_S)
-    return runs, letters
 
 
 @group.command("verify")

@@ -20,6 +20,9 @@ JSON_KEY: Final = "mandor.json"
 GOOD: Final = frozenset({"succeeded", "completed", "compensated", "accept", "accept_after_extraction"})
 BAD: Final = frozenset({"failed", "dead_lettered", "in_doubt", "compensation_failed", "cancelled", "reject"})
 MOVING: Final = frozenset({"running", "planning", "dispatched", "backoff", "failing", "compensating"})
+WHOLE: Final = frozenset({"id", "run", "status"})  # columns that are never cut or broken
+NARROW: Final = 8  # other columns are broken, but not to less than this
+GAP: Final = 2
 
 Cell = str | int | None
 
@@ -96,20 +99,28 @@ def _unpainted(text: str, **_: Any) -> str:
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     """Columns with headers. A pipe gets whole values, aligned and unwrapped."""
     cells = [[printable("" if cell is None else str(cell)) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        console().print(_rich_table(headers, cells))
-        return
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    if sys.stdout.isatty():
+        screen = console()
+        screen.width = max(screen.width, _least_width(headers, widths))
+        screen.print(_rich_table(headers, cells))
+        return
     for row in (headers, *cells):
         click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _least_width(headers: Sequence[str], widths: Sequence[int]) -> int:
+    """Below this a terminal breaks the lines itself: an id that was cut is of no use to anybody."""
+    needed = (width if name in WHOLE else min(width, NARROW) for name, width in zip(headers, widths, strict=True))
+    return sum(needed) + GAP * len(widths)
 
 
 def _rich_table(headers: Sequence[str], cells: list[list[str]]) -> "Table":
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     for header in headers:
-        table.add_column(header, overflow="fold", no_wrap=header in {"id", "run", "status"})
+        table.add_column(header, overflow="fold", no_wrap=header in WHOLE)
     for row in cells:
         table.add_row(*(status_text(cell) for cell in row))
     return table

@@ -9,15 +9,16 @@ and what they left behind has already been judged. Each call is one short transa
     land   any  -> landed, with the result; refused after the close, and then remembered as late
     close  raises closed_to and says what it found; with `void` an open row of this very fence goes back to none
     found  after the close: somebody looked outside. open -> landed, or -> none where only this fence had opened it
+    set_aside  the run is started over: landed -> none where a person wants the effect once more
 
 A late landing makes the row of kind "late" in the same transaction. Undoing it is owed until that row has landed, or is
 closed because there is nothing to undo, or nobody can.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, select, text, update
 
@@ -28,6 +29,7 @@ from schemas.states import EffectClass, Fact
 
 Kind = Literal["do", "undo", "late"]
 Transaction = Callable[[], AbstractContextManager[Connection]]
+BLANK: Final = {"state": EffectState.NONE, "since": 0, "landed_by": 0, "result_text": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +290,18 @@ class EffectRows:
                 self._write(connection, effect, state=EffectState.NONE, since=0)
                 return RowClosed(EffectState.NONE, None)
         return RowClosed(EffectState(row.state), row.result_text)
+
+    def set_aside(self, run_id: str, step_ids: Sequence[str], anew: Collection[str], fence: int) -> None:
+        """Close the rows of these steps up to `fence`, the newest of their run, whose claims have all ended; and set
+        those that are to be had `anew` back to none. A row that a newer fence has touched is left as it is.
+        """
+        with self._begin() as connection:
+            for step_id in step_ids:
+                effect = self._effect(run_id, step_id, "do")
+                row = locked_row(connection, effect, None)
+                if max(row.since, row.landed_by) <= fence:
+                    undone = step_id in anew and row.state == EffectState.LANDED
+                    self._write(connection, effect, closed_to=max(row.closed_to, fence), **(BLANK if undone else {}))
 
     def _owe(self, connection: Connection, effect: Effect) -> None:
         """Remember that a late effect is to be undone; also if another one of the step was before."""

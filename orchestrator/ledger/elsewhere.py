@@ -7,7 +7,7 @@ question open, and it is asked again.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -95,6 +95,11 @@ class TransactionalRows:
         """End what a fence may do, everywhere; landed where it has landed anywhere."""
         found = [each.close(run_id, step_id, kind, fence, void) for each in self._all()]
         return next((row for row in found if row.state is EffectState.LANDED), found[0])
+
+    def set_aside(self, run_id: str, step_ids: Sequence[str], anew: Collection[str], fence: int) -> None:
+        """As of one database, in each."""
+        for rows_there in self._all():
+            rows_there.set_aside(run_id, step_ids, anew, fence)
 
     def landed(self, run_id: str) -> dict[str, str]:
         """The tokens of a run's steps whose effects have landed anywhere, by step."""

@@ -32,5 +32,4 @@ def forget_letters(connection: Connection, before: int, limit: int) -> int:
     """Delete up to `limit` letters that were written before a moment; answers how many went."""
     old = select(dead_letters.c.id).where(dead_letters.c.created_at < before).order_by(dead_letters.c.created_at)
     going = list(connection.execute(old.limit(limit)).scalars())
-    connection.execute(delete(dead_letters).where(dead_letters.c.id.in_(going)))
-    return len(going)
+    return connection.execute(delete(dead_letters).where(dead_letters.c.id.in_(going))).rowcount

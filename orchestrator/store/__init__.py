@@ -53,4 +53,10 @@ def open_store(settings: Settings, epoch: str) -> Store:
     return Store(Scripts(links, Keys(settings.namespace, settings.shards), epoch, constants))
 
 
-__all__ = ["Store", "open_store"]
+def open_server(settings: Settings, url: str) -> Admin:
+    """Another server that speaks Redis, of which nothing is asked but what it tells about itself."""
+    links = Links(url, settings.store_timeout_s)
+    return Admin(Scripts(links, Keys(settings.namespace, settings.shards), "", {}))
+
+
+__all__ = ["Store", "open_server", "open_store"]

@@ -52,3 +52,17 @@ class StillInDoubt:
     """This `once` step must be resolved first."""
 
     step_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoStep:
+    """The run has no such step."""
+
+    step_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """This step is completed and stays so: it needs no new key."""
+
+    step_id: str

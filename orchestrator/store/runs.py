@@ -1,9 +1,9 @@
 """All other writes: accepting, planning, ending and sweeping runs. Each call is one script, one round trip."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from orchestrator.store.decided import Ending, Noted, Paused, Resumed, Retried, StillInDoubt, TooLate
+from orchestrator.store.decided import Ending, Kept, NoStep, Noted, Paused, Resumed, Retried, StillInDoubt, TooLate
 from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
 from orchestrator.store.new import NewPlan, NewRun, NewStep
 from orchestrator.store.replies import (
@@ -46,6 +46,7 @@ Decision = Ending | TooLate | Waiting | OtherGeneration | UnknownRun
 # of which a shard remembers the last pass: the duties, and what is not in `due`
 Pass = Duty | Literal["drain", "audit"]
 Settlement = Verdict | NotDue | OtherGeneration
+Retry = Retried | StillInDoubt | NoStep | Kept | TooLate | OtherGeneration | UnknownRun
 # how long a member that a pass took stays away from the next pass, should the first one die
 TAKEN_MS = 10_000
 
@@ -223,13 +224,31 @@ class Runs:
         return _settlement(reply, ref)
 
     def retry(
-        self, ref: RunRef, generation: int, by: str, deadline_ms: int, call_id: str | None = None
-    ) -> Retried | StillInDoubt | TooLate | OtherGeneration | UnknownRun:
-        """Start an ended run over, in a new generation. TooLate: it has not ended, or something was undone."""
-        reply = self._call("retry", ref, generation=generation, by=by, deadline_ms=deadline_ms, call_id=call_id)
+        self,
+        ref: RunRef,
+        generation: int,
+        by: str,
+        deadline_ms: int,
+        again: Collection[str] = (),
+        new_keys: Collection[str] = (),
+        call_id: str | None = None,
+    ) -> Retry:
+        """Start an ended run over, in a new generation. TooLate: it has not ended, or something was undone.
+
+        again: completed steps that are not kept; new_keys: steps that get another idempotency key.
+        """
+        named = {"generation": generation, "by": by, "deadline_ms": deadline_ms, "again_count": len(again)}
+        reply = self._call("retry", ref, rest=[*again, *new_keys], call_id=call_id, **named)
         if reply.word == "retried":
             return Retried(reply["generation"], reply["total"], _with_plan(reply, ref))
-        return StillInDoubt(reply["step_id"]) if reply.word == "in_doubt" else _undecided(reply)
+        match reply.word:
+            case "in_doubt":
+                return StillInDoubt(reply["step_id"])
+            case "no_step":
+                return NoStep(reply["step_id"])
+            case "kept":
+                return Kept(reply["step_id"])
+        return _undecided(reply)
 
     # ---- sweep
 

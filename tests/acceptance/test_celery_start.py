@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -116,6 +116,14 @@ def test_a_server_that_evicts_is_refused(env: dict[str, str], tmp_path: Path, re
         assert "noeviction" in refusal({**env, **SOFT}, tmp_path, *WORKER)
     finally:
         redis_server.client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_another_server_for_queues_that_evicts_is_refused(
+    env: dict[str, str], tmp_path: Path, new_server: Callable[[], Server]
+) -> None:
+    other = new_server()
+    other.client.config_set("maxmemory-policy", "volatile-lru")
+    assert "MANDOR_BROKER_URL" in refusal({**env, **SOFT, "MANDOR_BROKER_URL": other.url}, tmp_path, *WORKER)
 
 
 def test_a_process_started_during_an_outage_waits(env: dict[str, str], tmp_path: Path) -> None:

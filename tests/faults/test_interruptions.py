@@ -131,23 +131,31 @@ def stop_worker(system: System, _: dict[Case, str]) -> None:
     system.processes.child("first").signal(signal.SIGTERM)
 
 
-INTERRUPTIONS: dict[str, tuple[Callable[[System, dict[Case, str]], None], dict[Case, End], float]] = {
-    "a killed child": (kill_children, ENDS, BOUND_S),
-    "a killed worker": (kill_worker, UNPROVEN, BOUND_S),
-    "a worker that is asked to stop": (stop_worker, ENDS, BOUND_S + TERM_S),
+HELD_CLAIMS = {(place, action) for place, action in ENDS if place not in (POPPED, COMMITTED)}
+# how it is interrupted, how that ends, which claims the parent has ended, and within which time they have ended
+INTERRUPTIONS: dict[str, tuple[Callable[[System, dict[Case, str]], None], dict[Case, End], set[Case], float]] = {
+    "a killed child": (kill_children, ENDS, HELD_CLAIMS, BOUND_S),
+    "a killed worker": (kill_worker, UNPROVEN, set(), BOUND_S),
+    "a worker that is asked to stop": (stop_worker, ENDS, HELD_CLAIMS, BOUND_S + TERM_S),
 }
 
 
 @pytest.mark.parametrize("name", INTERRUPTIONS)
 def test_an_attempt_that_is_interrupted(system: System, held: dict[Case, str], name: str) -> None:
-    interrupt, expected, bound_s = INTERRUPTIONS[name]
+    interrupt, expected, by_parent, bound_s = INTERRUPTIONS[name]
     system.start_steps("second", concurrency=4)
     at_ms = system.installed.store.now_ms()
     interrupt(system, held)
     wait_for_all(system, held)
     assert ends(system, held) == expected
     assert slowest(system, held, at_ms) < bound_s * 1000
+    assert with_event(system, held, "step.claim_ended") == by_parent
     assert_told_as_it_was(system, held)
+
+
+def with_event(system: System, runs: dict[Case, str], name: str) -> set[Case]:
+    """The cases to which this happened."""
+    return {case for case, run_id in runs.items() if name in [one.event for one in system.events(run_id)]}
 
 
 def test_an_attempt_that_is_frozen_and_wakes_up_when_all_is_over(system: System, held: dict[Case, str]) -> None:
@@ -184,7 +192,7 @@ def idle_again(system: System) -> None:
 
 def slowest(system: System, runs: dict[Case, str], at_ms: int) -> int:
     """Milliseconds from the interruption until the last lost claim was ended. A lost message is missed later."""
-    claimed = [run_id for (place, _), run_id in runs.items() if place not in (POPPED, COMMITTED)]
+    claimed = [run_id for case, run_id in runs.items() if case in HELD_CLAIMS]
     return max(ended(system, run_id, at_ms) for run_id in claimed) - at_ms
 
 
@@ -241,20 +249,21 @@ def assert_told_as_it_was(system: System, runs: dict[Case, str]) -> None:
 BAD = step("test.flaky", "then", failures=0, for_good=True)
 ONE_TRY = {"limits": {"attempts": 1}}
 
-Account = tuple[str, int, int, bool, list[str]]  # run's status; acted, undone, came late; letters
+# run's status; how often it acted, was undone, was to be undone and was not there; whether it came late; letters
+Account = tuple[str, int, int, int, bool, list[str]]
 
-NEVER_BEGAN: Account = ("failed", 0, 0, False, ["retry_exhausted"])
-COMPLETED: Account = ("compensated", 1, 1, False, [])
+NEVER_BEGAN: Account = ("failed", 0, 0, 0, False, ["retry_exhausted"])
+COMPLETED: Account = ("compensated", 1, 1, 0, False, [])
 ZOMBIES: dict[Case, Account] = {
-    (CLAIMED, PURE): ("failed", 1, 0, False, ["retry_exhausted"]),  # nothing of it is outside
-    (CLAIMED, IDEMPOTENT): ("compensated", 1, 1, True, ["retry_exhausted"]),
+    (CLAIMED, PURE): ("failed", 1, 0, 0, False, ["retry_exhausted"]),  # nothing of it is outside
+    (CLAIMED, IDEMPOTENT): ("compensated", 1, 1, 1, True, ["retry_exhausted"]),
     (CLAIMED, KEYED): NEVER_BEGAN,
     (CLAIMED, ONCE_WITH_PROBE): NEVER_BEGAN,
     (CLAIMED, TRANSACTIONAL): NEVER_BEGAN,
-    (OPENED, KEYED): ("compensated", 1, 1, True, ["late_effect", "retry_exhausted"]),
-    (OPENED, ONCE_WITH_PROBE): ("compensated", 1, 1, True, ["in_doubt", "late_effect"]),
-    (ACTED, IDEMPOTENT): ("compensated", 1, 1, True, ["retry_exhausted"]),
-    (ACTED, KEYED): ("compensated", 1, 1, True, ["late_effect", "retry_exhausted"]),
+    (OPENED, KEYED): ("compensated", 1, 1, 1, True, ["late_effect", "retry_exhausted"]),
+    (OPENED, ONCE_WITH_PROBE): ("compensated", 1, 1, 1, True, ["in_doubt", "late_effect"]),
+    (ACTED, IDEMPOTENT): ("compensated", 1, 1, 1, True, ["retry_exhausted"]),
+    (ACTED, KEYED): ("compensated", 1, 1, 1, True, ["late_effect", "retry_exhausted"]),
     (ACTED, ONCE_WITH_PROBE): COMPLETED,
     **{(LANDED, action): COMPLETED for action in (IDEMPOTENT, KEYED, ONCE_WITH_PROBE, TRANSACTIONAL)},
     (COMMITTED, KEYED): COMPLETED,
@@ -285,10 +294,11 @@ def accounts(system: System, runs: dict[Case, str]) -> dict[Case, Account]:
 
 def account(system: System, place: str, run_id: str) -> Account:
     log = system.effects(run_id=run_id, step_id=place)
-    acted, undone = (sum(line["what"] == what for line in log) for what in ("noted", "undone"))
+    counted = ("noted", "undone", "found_nothing")
+    acted, undone, in_vain = (sum(line["what"] == what for line in log) for what in counted)
     letters = sorted(letter.reason for letter in system.view(run_id).dead_letters)
     late = system.installed.ledger.effects.is_late(run_id, place)
-    return status(system, run_id), acted, undone, late, letters
+    return status(system, run_id), acted, undone, in_vain, late, letters
 
 
 def test_a_zombie_that_dies_before_it_can_tell_is_found_out(system: System) -> None:
@@ -303,5 +313,5 @@ def test_a_zombie_that_dies_before_it_can_tell_is_found_out(system: System) -> N
     run_id = runs[case]
     refused = eventually(lambda: system.effects(what="held", run_id=run_id, value=REFUSED), what="a refused landing")
     os.kill(refused[0]["pid"], signal.SIGKILL)
-    owed: Account = ("compensated", 1, 1, True, ["late_effect", "retry_exhausted"])
+    owed: Account = ("compensated", 1, 1, 1, True, ["late_effect", "retry_exhausted"])
     becomes(lambda: account(system, case[0], run_id), owed)

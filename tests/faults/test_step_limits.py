@@ -14,6 +14,7 @@ from tests.support.system import LEASE_S, System, step
 from tests.support.waiting import eventually
 
 LIMIT_S, GRACE_S = 1.0, 1.0  # test.sleep_for_ever's, and the system's
+ELSEWHERE_S = 2 * 5.0  # a step that listens runs elsewhere in seconds; what is promised is half of it
 
 
 @pytest.fixture
@@ -94,9 +95,11 @@ def test_a_worker_that_is_asked_to_stop_hands_its_step_back_uncounted(system: Sy
     system.start_steps("first", concurrency=1)
     run_id = system.submit(step("test.note", "s", value="x", hold_s=6))
     eventually(lambda: system.effects(run_id=run_id, what="began"))
-    system.processes.child("first").signal(signal.SIGTERM)
     system.start_steps("second", concurrency=1)
+    asked_at = time.time()
+    system.processes.child("first").signal(signal.SIGTERM)
     eventually(lambda: len(system.effects(run_id=run_id, what="began")) == 2, timeout_s=30)
+    assert system.effects(run_id=run_id, what="began")[1]["at"] - asked_at < ELSEWHERE_S
     view = system.wait(run_id, timeout_s=60)
     assert view.status == "succeeded"
     assert view.steps[0].attempt == 1

@@ -86,6 +86,23 @@ def test_the_same_message_fifty_times(system: System) -> None:
     assert_no_errors(system)
 
 
+def test_connections_that_are_cut_start_nothing_again(system: System) -> None:
+    """A worker that loses the broker gives back what it runs, at once, and goes on running it."""
+    for name in ("first", "second"):
+        system.start_steps(name, concurrency=2)
+    run_id = system.submit(step("test.send", "s", value="x", hold_s=4), step("test.note", "t", value="y"))
+    eventually(lambda: system.effects(run_id=run_id, what="began"))
+    redis = system.installed.app.backend.client
+    for kind in ("normal", "pubsub"):
+        redis.client_kill_filter(_type=kind, skipme=True)
+    for name in ("first", "second"):
+        system.processes.wait_for_line("[Cc]onnection to broker lost", name=name)
+    view = system.wait(run_id)
+    assert (view.status, [one.attempt for one in view.steps], view.dead_letters) == ("succeeded", [1, 1], ())
+    lines = [(line["what"], line["value"]) for line in system.effects(run_id=run_id)]
+    assert lines == [("began", "x"), ("noted", "x"), ("began", "y"), ("noted", "y")]
+
+
 def test_a_lost_message_is_sent_again(new_system: Any) -> None:
     system = new_system(dispatch_check_s=1)
     system.start_control()

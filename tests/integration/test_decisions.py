@@ -8,95 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery
 
-from orchestrator import decisions, dispatch, progress
+from orchestrator import decisions, dispatch
 from orchestrator.decisions import Decided, Desk
 from orchestrator.errors import DecisionRefused, NotFound, StoreUnavailable
-from orchestrator.ledger import Landed, Ledger, LedgerRun
+from orchestrator.ledger import AlreadyLanded, Landed, Opened
+from orchestrator.startover import Again
 from orchestrator.store.replies import Granted
-from orchestrator.store.views import RunState
-from orchestrator.supervisors import apply_decisions, end_waits
+from orchestrator.supervisors import end_waits
 from orchestrator.supervisors.passes import Counts
-from orchestrator.telemetry.logs import identity
 from schemas.states import EffectClass, Fact
-from tests.support.installation import celery_app
-from tests.support.ledgers import fresh_ledger, run_named
 from tests.support.servers import Server
-from tests.support.stores import Scene, clocked_store, new_step, ref_of
+from tests.support.world import World, world_on
 
 
 class Crash(BaseException):
     """The process ends here."""
 
 
-class World(Scene):
-    """One run, the ledger that accepted it, and a broker."""
-
-    app: Celery
-    ledger: Ledger
-    server: Server
-    queue: str
-
-    @property
-    def desk(self) -> Desk:
-        return Desk(self.app, self.store, self.ledger)
-
-    @property
-    def run_id(self) -> str:
-        return self.ref.run_id
-
-    @property
-    def run(self) -> RunState:
-        found = self.store.views.run(self.ref)
-        assert found is not None
-        return found
-
-    @property
-    def row(self) -> LedgerRun:
-        found = self.ledger.run(self.run_id)
-        assert found is not None
-        return found
-
-    def step(self, name: str, index: int, *needs: str, **changes: Any) -> Any:
-        return new_step(name, index, *needs, queue=self.queue, **changes)
-
-    def repeat(self) -> Counts:
-        return apply_decisions.run_once(self.app, self.store, self.ledger)
-
-    def settle(self) -> None:
-        with identity():
-            progress.settle_due(self.app, self.store, self.ledger, self.ref)
-
-    def fail(self, step_id: str, fact: Fact = Fact.NONE) -> None:
-        """The step's attempt raises for good; what its row says is closed before, as a worker does it."""
-        granted = self.claim(step_id)
-        if fact is Fact.MAYBE:
-            self.ledger.effects.open(
-                self.run_id, step_id, "do", granted.fence, granted.token, EffectClass(granted.effect)
-            )
-        self.ledger.effects.close(self.run_id, step_id, "do", granted.fence)
-        self.store.guard.fail_step(self.ref, step_id, granted.fence, f"claim-{step_id}", fact, "{}", False)
-
-    def claim_again(self, step_id: str, generation: int) -> Any:
-        return self.store.guard.claim_step(
-            self.ref, step_id, generation=generation, claim_id=f"again-{step_id}", worker="host:2:2"
-        )
-
-    def depth(self) -> int:
-        return dispatch.queue_depth(self.app, self.queue)
-
-
 @pytest.fixture
 def world(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[World]:
-    store, clock = clocked_store(redis_server.url, namespace)
-    with celery_app(redis_server.url, queue_prefix=f"{namespace}.", home=tmp_path) as app:
-        made = World(store, clock, ref_of("r"))
-        made.app, made.server, made.queue = app, redis_server, f"{namespace}.steps"
-        made.ledger = fresh_ledger(tmp_path)
-        made.ledger.accept(run_named("r", namespace=namespace))
+    with world_on(redis_server, namespace, tmp_path) as made:
         yield made
-        store.close()
 
 
 # ---- each decision, and each place at which its process may end
@@ -182,6 +115,46 @@ def starts_over(world: World) -> None:
     assert int(world.app.backend.client.get(key)) == 2
 
 
+def paid(world: World) -> None:
+    """a gets a price, b pays it, c fails."""
+    world.accept(on_failure="stop").admit(
+        world.step("a", 0), world.step("b", 1, "a", effect="keyed"), world.step("c", 2, "b")
+    )
+    world.claim("a")
+    world.complete("a", '"price"')
+    did(world, "b")
+    world.fail("c")
+    world.settle()
+
+
+def gives_back(world: World) -> None:
+    assert [world.status(step_id) for step_id in "abc"] == ["dispatched", "pending", "pending"]
+    redo(world, "a")
+    granted = world.claim_again("b", 2)
+    assert (granted.attempt_group, opened(world, "b", granted)) == (0, AlreadyLanded("{}"))
+
+
+def pays_again(world: World) -> None:
+    assert [world.status(step_id) for step_id in "abc"] == ["completed", "dispatched", "pending"]
+    granted = world.claim_again("b", 2)
+    assert (granted.attempt_group, opened(world, "b", granted)) == (1, Opened())
+    (kept,) = world.ledger.decisions_of(world.run_id)
+    assert kept.details_text is not None
+    (former,) = json.loads(kept.details_text)["new_keys"]
+    assert (former["step_id"], former["attempt_group"], former["result_text"]) == ("b", 0, "{}")
+
+
+def redo(world: World, step_id: str) -> None:
+    granted = world.claim_again(step_id, 2)
+    world.store.guard.complete_step(world.ref, step_id, granted.fence, f"again-{step_id}", "{}")
+
+
+def opened(world: World, step_id: str, granted: Granted) -> Any:
+    return world.ledger.effects.open(
+        world.run_id, step_id, "do", granted.fence, granted.token, EffectClass(granted.effect)
+    )
+
+
 @dataclass(frozen=True)
 class Case:
     """A decision, the run it is made about, and what is to be seen afterwards."""
@@ -210,9 +183,23 @@ CASES = {
         doubtful, lambda desk, run: decisions.resolve(desk, run, "ann", landed=False), "again", runs_again
     ),
     "retry": Case(failed, lambda desk, run: decisions.retry(desk, run, "ann"), "retried:2", starts_over),
+    "retry from": Case(
+        paid, lambda desk, run: decisions.retry(desk, run, "ann", again=Again(("a",))), "retried:2", gives_back
+    ),
+    "new key": Case(
+        paid, lambda desk, run: decisions.retry(desk, run, "ann", again=Again(("b",), ("b",))), "retried:2", pays_again
+    ),
 }
-# the calls behind which nothing more of the deciding process is seen; the second name is missing in most decisions
-PLACES = ("ledger.decide", "ledger.answer_effect", "store.runs", "ledger.reopen_run", "publish", "ledger.decision_done")
+# the calls behind which nothing more of the deciding process is seen; the second and third are few decisions' own
+PLACES = (
+    "ledger.decide",
+    "ledger.answer_effect",
+    "rows",
+    "store.runs",
+    "ledger.reopen_run",
+    "publish",
+    "ledger.decision_done",
+)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -266,6 +253,8 @@ def crash_at(world: World, place: str, case: Case, monkeypatch: pytest.MonkeyPat
 
     if place == "publish":
         monkeypatch.setattr(dispatch, "publish", breaking(dispatch.publish))
+    elif place == "rows":
+        monkeypatch.setattr(world.ledger.effects, "set_aside", breaking(world.ledger.effects.set_aside))
     elif place == "store.runs":
         for method in decisions.KINDS:
             monkeypatch.setattr(world.store.runs, method, breaking(getattr(world.store.runs, method)))

@@ -89,11 +89,15 @@ def test_a_wave_is_one_chord_of_the_run(app: Celery, ref: RunRef) -> None:
 
 def test_no_message_has_an_eta(app: Celery, ref: RunRef, redis_server: Server) -> None:
     queue = queue_of(app, "plan")
-    dispatch.publish(app, (Dispatch("plan", ref, 1, None, 0, queue, 1000), Dispatch("settle", ref, 1)))
-    plan = waiting(redis_server, queue)[0]["headers"]
-    settle = waiting(redis_server, queue_of(app, "control"))[0]["headers"]
-    assert (plan["id"], settle["id"]) == (f"{ref.run_id}.plan", f"{ref.run_id}.settle")
-    assert (plan["eta"], plan["expires"], settle["eta"], settle["expires"]) == (None, None, None, None)
+    about_steps: tuple[Any, ...] = ("step", "undo", "close", "late")
+    steps_of_all = tuple(Dispatch(kind, ref, 1, "a", 0, queue, 1000) for kind in about_steps)
+    dispatch.publish(app, (Dispatch("plan", ref, 1, None, 0, queue, 1000), *steps_of_all, Dispatch("settle", ref, 1)))
+    sent = [message["headers"] for message in waiting(redis_server, queue)]
+    sent += [message["headers"] for message in waiting(redis_server, queue_of(app, "control"))]
+    every_kind = {names.PLAN, names.STEP, names.UNDO, names.CLOSE, names.UNDO_LATE, names.SETTLE}
+    assert {headers["task"] for headers in sent} == every_kind
+    assert {headers["id"] for headers in sent} >= {f"{ref.run_id}.plan", f"{ref.run_id}.settle"}
+    assert [headers["task"] for headers in sent if headers["eta"] or headers["expires"]] == []
 
 
 def test_a_queue_is_measured_without_making_it(app: Celery, ref: RunRef, redis_server: Server) -> None:

@@ -56,7 +56,7 @@ def test_a_sound_installation(ours: Installation) -> None:
     findings = found(ours)
     well = {check: finding for check, finding in findings.items() if finding.level in ("wrong", "away")}
     assert well == {}
-    assert set(findings) == {name for name, _ in (*doctor.HERE, *doctor.THERE)}
+    assert set(findings) == {name for name, _ in (*doctor.HERE, *doctor.THERE)} - {"servers"}  # there is one
     assert findings["consumers"].level == "warning"  # there is no worker
 
 
@@ -64,6 +64,17 @@ def test_a_server_that_evicts(ours: Installation) -> None:
     ours.app.backend.client.config_set("maxmemory-policy", "allkeys-lru")
     assert level_of(ours, "server") == "wrong"
     assert "noeviction" in str(found(ours)["server"].mend)
+
+
+@pytest.mark.parametrize("field", ["broker_url", "result_url"])
+def test_another_server_that_evicts(ours: Installation, new_server: Callable[[], Server], field: str) -> None:
+    other = new_server()
+    given = ours.settings.model_copy(update={field: other.url})
+    levels = [one.level for one in doctor.examine(given) if one.check == "servers"]
+    assert levels == ["ok"]
+    other.client.config_set("maxmemory-policy", "allkeys-lru")
+    (finding,) = [one for one in doctor.examine(given) if one.check == "servers"]
+    assert (finding.level, f"MANDOR_{field.upper()}" in finding.text) == ("wrong", True)
 
 
 def test_a_server_that_forgets_at_a_crash(ours: Installation) -> None:

@@ -101,6 +101,17 @@ def test_whoever_closes_finds_what_happened_there(shop: Shop) -> None:
     assert shop.ledger.effects.close("r", "s", "do", 3).state is EffectState.NONE  # the ledger alone knows nothing
 
 
+def test_a_person_can_have_it_sold_once_more(shop: Shop) -> None:
+    """The run was started over with a new key for this step."""
+    assert shop.sell(1) == Landed()
+    shop.ledger.transactional.set_aside("r", ["s"], ["s"], 2)
+    assert shop.sell(1) == shop.sell(2) == Closed(2)
+    assert shop.sell(3) == Landed()
+    shop.ledger.transactional.set_aside("r", ["s"], ["s"], 2)  # the same, asked again
+    assert shop.sell(4) == AlreadyLanded("3")
+    assert shop.sold() == ["by 1", "by 3"]
+
+
 def test_undoing_has_a_row_of_its_own(shop: Shop) -> None:
     assert shop.sell(1) == Landed()
     assert shop.sell(2, kind="undo") == Landed()

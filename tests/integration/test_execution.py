@@ -20,8 +20,9 @@ from schemas.messages import ReceiptStatus
 from schemas.states import EffectClass, Fact
 from tests.support.servers import Server, sent_commands
 from tests.support.workbench import Run, Workbench, narrowed, workbench
-from workers import execution
+from workers import execution, stopping
 from workers.context import AlreadyApplied, AttemptStopped, Context, NoEffect, PermanentError, Snooze
+from workers.failures import SOFT_STOPS
 from workers.reports import Done, GivenUp, Later, Nothing
 
 Act = Callable[["Params", Context], Any]
@@ -562,6 +563,26 @@ def test_an_action_that_swallows_the_stop_still_commits(bench: Workbench) -> Non
     run = one_step(bench, "keyed", act, timeout_s=0.2)
     assert isinstance(run.deliver(), Done)
     assert run.result() == "made it"
+
+
+def test_a_step_is_handed_back_at_five_stops_and_not_at_the_sixth(bench: Workbench) -> None:
+    """Whatever it does, it outlasts no worker: that is its own fault then, and not counted it would go on for ever."""
+
+    def act(params: Params, ctx: Context) -> None:
+        stopping.announce()
+        until_stopped(ctx)
+
+    run = one_step(bench, "pure", act)
+    try:
+        for _ in range(SOFT_STOPS):
+            assert isinstance(run.deliver(), Later)
+            assert (run.step().status, run.step().attempt) == ("backoff", 0)
+            stopping.take_back()
+            run.wait_out_backoff(ms=1_000)
+        assert isinstance(run.deliver(), GivenUp)
+    finally:
+        stopping.take_back()
+    assert (run.step().status, run.error()["kind"]) == ("failed", "worker_stopping")
 
 
 # ---- the ledger is away

@@ -79,6 +79,17 @@ def test_a_step_is_applied_once_and_a_repeat_gets_the_first_result(ledger: Ledge
     assert len(ledger.record_changes("r")) == 1
 
 
+def test_a_step_that_a_person_has_done_once_more_remembers_what_it_found_last(ledger: Ledger) -> None:
+    change(ledger, "s1", {"lid": "open"})
+    change(ledger, "s2", {"lid": "shut"})
+    ledger.transactional.set_aside("r", ["s1"], ["s1"], 2)
+    assert change(ledger, "s1", {"lid": "open"}, fence=3).version_after == 3
+    assert [(made.step_id, made.before_text) for made in ledger.record_changes("r")] == [
+        ("s2", '{"lid":"open"}'),
+        ("s1", '{"lid":"shut"}'),
+    ]
+
+
 def test_a_claim_that_was_ended_changes_nothing(ledger: Ledger) -> None:
     ledger.effects.close("r", "s1", "do", 1)
     with pytest.raises(LeaseLost):

@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import delete, select, update
 
-from orchestrator import adoption, late_effects, recovery, submission, verdicts
+from orchestrator import adoption, decisions, late_effects, recovery, submission, verdicts
+from orchestrator.decisions import Desk
 from orchestrator.errors import StoreAmnesia, Superseded
 from orchestrator.ledger import AcceptedRun, Closed
 from orchestrator.ledger.drained import admitted_plans
@@ -18,6 +19,7 @@ from orchestrator.ledger.history import Batch
 from orchestrator.ledger.losses import Loss
 from orchestrator.ledger.tables import effects, runs
 from orchestrator.recovery import Site
+from orchestrator.startover import Again
 from orchestrator.store.replies import Exists, Granted
 from orchestrator.store.restoring import Place
 from orchestrator.supervisors import audit_runs, drain_ledger
@@ -27,6 +29,7 @@ from schemas.states import EffectClass, Fact
 from tests.support.installation import celery_app
 from tests.support.servers import Server, keys_of
 from tests.support.workbench import Run, Workbench, narrowed, workbench
+from workers import execution
 from workers.context import Context, PermanentError
 
 Copy = dict[str, tuple[Any, int]]  # of each key what it holds, and for how long
@@ -635,6 +638,29 @@ def test_a_run_that_was_started_over_goes_on_in_its_generation(world: World) -> 
     world.recover()
     state = run.state
     assert (state.generation, state.status, state.counts) == (2, "running", {"completed": 1, "dispatched": 1})
+
+
+def test_what_a_person_wanted_done_again_is_done_again(world: World) -> None:
+    """The store forgot the retry before anybody heard of it: with a new key, without, and one that is kept."""
+    run = world.bench.planned(*steps("keyed", "keyed", "pure", "keyed"), policy=narrowed(on_failure="stop"))
+    ledger, desk = world.bench.ledger, Desk(world.site.app, world.bench.store, world.bench.ledger)
+    for name in ("s0", "s1", "s2"):
+        run.deliver(name)
+    world.bench.store.runs.cancel(run.ref, 1)
+    run.settle()
+    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    world.drain()
+    again = Again(("s1", "s2"), ("s1",))
+    assert decisions.retry(desk, run.ref.run_id, "ann", again=again).outcome == "retried:2"
+    before = {step.id: (step.status, step.group) for step in world.bench.store.views.steps(run.ref)}
+    world.forget()
+    assert world.recover() == []
+    assert {step.id: (step.status, step.group) for step in world.bench.store.views.steps(run.ref)} == before
+    assert run.state.generation == 2
+    for name in ("s1", "s2", "s3"):
+        message = run.message(name).model_copy(update={"generation": 2})
+        execution.run_step(message, world.bench.services)
+    assert world.noted == ["s0", "s1", "s1", "s3"]
 
 
 def test_what_a_person_decided_a_moment_before_is_asked_again(world: World) -> None:

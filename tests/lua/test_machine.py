@@ -46,7 +46,7 @@ def test_the_table_answers_every_event_in_every_state() -> None:
 def setting(rule: Rule) -> dict[str, Any]:
     """How the subject is declared for this rule."""
     guard, effect = rule.guard, "pure"
-    if "maybe" in guard or guard == "touched" or rule.state == "in_doubt" or "not pure" in guard:
+    if "maybe" in guard or "touched" in guard.split(", ") or rule.state == "in_doubt" or "not pure" in guard:
         effect = "keyed"
     once = {"max_attempts": 1}
     last = "no attempts left" in guard or rule.state in ("failed", "in_doubt")
@@ -74,7 +74,7 @@ def stage(scene: Scene, rule: Rule) -> None:
     scene.claim("k")
     if "inputs" in rule.guard:
         scene.claim("big")
-        scene.complete("big", '"0123456789"')
+        scene.complete("big", '""' if "touched" in rule.guard else '"0123456789"')
     TO_STATE[rule.state](scene, rule)
     for word, act in GUARDS.items():
         if word in rule.guard.split(", "):
@@ -105,14 +105,35 @@ def start(scene: Scene, rule: Rule) -> None:
 
 
 def touched(scene: Scene, rule: Rule) -> None:
-    """x has been tried before, and may have had its effect."""
+    """x has been tried before, and may have had its effect; where it has not begun again, its run was started over."""
     if rule.state == "backoff":
+        return
+    if rule.state in ("pending", "waiting_approval") or "inputs" in rule.guard:
+        start_over(scene, rule)
         return
     if rule.state == "ready":
         scene.complete("o")
     back_off(scene, Fact.MAYBE)
     scene.clock.advance(2000)
     scene.store.runs.retry_due(scene.ref, "x")
+
+
+def start_over(scene: Scene, rule: Rule) -> None:
+    """x waits again, in the second generation, behind what it needs or for the same person."""
+    if rule.state == "waiting_approval":
+        scene.store.runs.approve(scene.ref, "x", 1, "ann", allowed=True)
+    if rule.state == "pending":
+        scene.complete("k")
+    back_off(scene, Fact.MAYBE)
+    scene.store.runs.cancel(scene.ref, 1)
+    scene.complete("k")
+    scene.store.runs.settle(scene.ref, 1)
+    again = {"pending": ["k", "x"], "dispatched": ["big", "x"]}.get(rule.state, [])
+    scene.store.runs.retry(scene.ref, 1, "ann", 3_600_000, again)
+    scene.generation = 2
+    if "inputs" in rule.guard:
+        scene.claim("big")
+        scene.complete("big", '"0123456789"')
 
 
 def to_ready(scene: Scene, rule: Rule) -> None:
@@ -151,13 +172,13 @@ def fail_for_good(scene: Scene, step_id: str) -> None:
 
 
 GUARDS: dict[str, Callable[[Scene, Rule], None]] = {
+    "touched": touched,
     "dead": lambda scene, rule: void(scene.store.guard.end_claim(scene.ref, "x", "host:2:2")),
     "lapsed": lambda scene, rule: scene.clock.advance(LEASE + 1),
     "wait over": lambda scene, rule: scene.clock.advance(86_400_000 if rule.event == "wait_over" else 60_000),
     "paused": lambda scene, rule: void(scene.store.runs.pause(scene.ref, 1, "ann")),
     "run ended": end_run,
     "run failing": lambda scene, rule: void(scene.store.runs.cancel(scene.ref, 1)),
-    "touched": touched,
 }
 
 
@@ -199,11 +220,11 @@ EVENTS: dict[str, Callable[[Scene, Rule], Any]] = {
     "end_claim": lambda s, r: s.store.guard.end_claim(s.ref, "x", "host:9:9" if "other" in r.guard else "host:2:2"),
     "retry_due": lambda s, r: s.store.runs.retry_due(s.ref, "x"),
     "check_dispatch": lambda s, r: s.store.runs.check_dispatch(s.ref, "x", r.guard != "backlog"),
-    "cancel": lambda s, r: s.store.runs.cancel(s.ref, 1),
-    "approve": lambda s, r: s.store.runs.approve(s.ref, "x", 1, "ann", allowed=r.guard != "refused"),
+    "cancel": lambda s, r: s.store.runs.cancel(s.ref, s.generation),
+    "approve": lambda s, r: s.store.runs.approve(s.ref, "x", s.generation, "ann", allowed="refused" not in r.guard),
     "resolve": lambda s, r: s.store.runs.resolve(s.ref, "x", 1, "ann", landed=r.guard == "landed"),
     "wait_over": lambda s, r: s.store.runs.wait_over(s.ref, "x"),
-    "retry": lambda s, r: s.store.runs.retry(s.ref, 1, "ann", 3_600_000),
+    "retry": lambda s, r: s.store.runs.retry(s.ref, 1, "ann", 3_600_000, ["x"] if "again" in r.guard else []),
 }
 
 

@@ -110,13 +110,12 @@ def stands(ctx: Context) -> bool:
 
 @note.compensation
 def take_back(params: Note, done: Value | None, ctx: Context) -> None:
-    """Look what stands, and leave a line that it is undone."""
+    """Look what stands, and leave a line that it is undone; or one that there was nothing to undo."""
     log_effect(ctx, "undoing", params.value)
     if ctx.attempt <= params.undo_failures:
         raise RuntimeError("not yet")
     hold(params.undo_hold_s if ctx.attempt == 1 else 0, ctx, deaf=False)
-    if stands(ctx):
-        log_effect(ctx, "undone", params.value)
+    log_effect(ctx, "undone" if stands(ctx) else "found_nothing", params.value)
 
 
 @action("test.order", effect="keyed")

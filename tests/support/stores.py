@@ -95,6 +95,7 @@ class Scene:
     clock: Clock
     ref: RunRef
     fences: dict[str, int] = field(default_factory=dict)
+    generation: int = 1
 
     def accept(self, **changes: Any) -> "Scene":
         assert isinstance(self.store.runs.create_run(self.ref, new_run(**changes)), Created)
@@ -114,7 +115,7 @@ class Scene:
 
     def claim(self, step_id: str, claim_id: str | None = None, worker: str = "host:2:2") -> Any:
         answer = self.store.guard.claim_step(
-            self.ref, step_id, generation=1, claim_id=claim_id or f"claim-{step_id}", worker=worker
+            self.ref, step_id, generation=self.generation, claim_id=claim_id or f"claim-{step_id}", worker=worker
         )
         if isinstance(answer, Granted):
             self.fences[step_id] = answer.fence
@@ -127,7 +128,7 @@ class Scene:
 
     def claim_undo(self, step_id: str, claim_id: str | None = None, worker: str = "host:3:3") -> Any:
         answer = self.store.guard.claim_undo(
-            self.ref, step_id, generation=1, claim_id=claim_id or f"undo-{step_id}", worker=worker
+            self.ref, step_id, generation=self.generation, claim_id=claim_id or f"undo-{step_id}", worker=worker
         )
         if isinstance(answer, UndoGranted):
             self.fences[step_id] = answer.step.fence

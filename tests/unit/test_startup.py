@@ -186,6 +186,18 @@ def test_a_server_in_a_cluster_is_refused() -> None:
     assert "cluster" in refused(lambda: startup.check_server(Server(cluster="1"), Settings())).message
 
 
+@pytest.mark.parametrize("server", [Server("allkeys-lru"), Server(cluster="1")])
+def test_a_server_for_queues_alone_keeps_them_too(server: Server) -> None:
+    assert refused(lambda: startup.check_keeper(server, "MANDOR_BROKER_URL")).path == "MANDOR_BROKER_URL"
+
+
+def test_other_servers_are_those_that_are_named_and_speak_redis() -> None:
+    assert startup.other_servers(Settings(redis_url="redis://h/0")) == []
+    rabbit = Settings(broker_url="amqp://h//", result_url="redis+socket:///tmp/x.sock?virtual_host=2")
+    assert startup.other_servers(rabbit) == [("MANDOR_RESULT_URL", "unix:///tmp/x.sock?db=2")]
+    assert startup.other_servers(Settings(broker_url="rediss://b/0")) == [("MANDOR_BROKER_URL", "rediss://b/0")]
+
+
 def test_a_visibility_timeout_of_its_own_is_refused() -> None:
     startup.check_server(Server(said="3600 s"), Settings())
     error = refused(lambda: startup.check_server(Server(said="60 s"), Settings()))

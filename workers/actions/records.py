@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
-from sqlalchemy import Connection, Row, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, select, update
 
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.tables import record_changes, records
@@ -118,7 +118,9 @@ def write_record(connection: Connection, before: Before, after_text: str, now: i
 
 
 def write_change(connection: Connection, ctx: Context, before: Before, now: int) -> None:
-    """What the record was before this step, for whoever has to undo or explain it."""
+    """What the record was before this step, for whoever has to undo or explain it. Of a step that a person had done
+    once more under a new key: before it was done last.
+    """
     change = {
         "run_id": ctx.run_id,
         "step_id": ctx.step_id,
@@ -128,7 +130,13 @@ def write_change(connection: Connection, ctx: Context, before: Before, now: int)
         "before_text": before.text if before.version else None,
         "created_at": now,
     }
+    connection.execute(delete(record_changes).where(of_step(ctx)))
     connection.execute(record_changes.insert().values(**change))
+
+
+def of_step(ctx: Context) -> ColumnElement[bool]:
+    """This step's change."""
+    return and_(record_changes.c.run_id == ctx.run_id, record_changes.c.step_id == ctx.step_id)
 
 
 @mutate_record.compensation
@@ -150,9 +158,7 @@ def restore_record(_: MutateRecord, __: RecordMutated | None, ctx: Context) -> N
 
 def own_change(connection: Connection, ctx: Context) -> Row[Any] | None:
     """What this step committed; None where it committed nothing."""
-    column = record_changes.c
-    mine = and_(column.run_id == ctx.run_id, column.step_id == ctx.step_id)
-    return connection.execute(select(record_changes).where(mine)).one_or_none()
+    return connection.execute(select(record_changes).where(of_step(ctx))).one_or_none()
 
 
 def refuse_changed_since(connection: Connection, change: Row[Any], record: Before) -> None:
@@ -169,6 +175,4 @@ def refuse_changed_since(connection: Connection, change: Row[Any], record: Befor
 
 def mark_undone(connection: Connection, ctx: Context, version: int) -> None:
     """Remember which version took the step's change back."""
-    column = record_changes.c
-    mine = and_(column.run_id == ctx.run_id, column.step_id == ctx.step_id)
-    connection.execute(update(record_changes).where(mine).values(undone_version=version))
+    connection.execute(update(record_changes).where(of_step(ctx)).values(undone_version=version))

@@ -1,7 +1,7 @@
 -- approve: a person says whether a step may start (allowed 1 or 0); also before its turn has come
 -- keys: run due
 -- args: step_id generation by allowed call_id check_ms
--- moves: step waiting_approval > ready > dispatched, or > failed; pending: remembered
+-- moves: step waiting_approval > ready > dispatched, or > failed (touched: in_doubt); pending: remembered
 -- reply again: version at_ms publish settle generation
 -- reply failed: version at_ms publish settle generation
 -- reply noted:
@@ -28,10 +28,7 @@ if A.allowed == '1' then
   rec.approval = 'given'
   make_ready(rec)
 else
-  store_error(rec, '{"kind":"not_approved","message":"a person refused this step","path":null}')
-  rec.ended_at = NOW
-  move(rec, 'failed')
-  leave_running('not_approved:' .. rec.id)
+  give_up_idle(rec, 'not_approved', '{"kind":"not_approved","message":"a person refused this step","path":null}')
 end
 local word = A.allowed == '1' and 'again' or 'failed'
 local reply = answer(rec, 'approve:' .. A.call_id, word, fill_slots())

@@ -1,7 +1,7 @@
 -- claim_step: the right to run one attempt; never takes over a claim that nobody has ended
 -- keys: run due lock claimed
 -- args: step_id generation claim_id worker
--- moves: step dispatched > ready (paused); running(dead, pure, attempts left) > running; too large inputs: > failed
+-- moves: step dispatched > ready (paused); running(dead, pure, attempts left) > running; too large inputs: > failed (touched: in_doubt)
 -- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms effect index token step_text inputs policy policy_hash context_hash plan_id version session_id request_id attempt_group
 -- reply busy:
 -- reply completed: fence
@@ -37,10 +37,8 @@ end
 local function refuse(reply, text)
   not_due('dispatches', rec.id)
   count('active', -1)
-  store_error(rec, text)
-  rec.refused_by, rec.refused_with, rec.ended_at = A.claim_id, cjson.encode(reply), NOW
-  move(rec, 'failed')
-  leave_running('step_failed:' .. rec.id)
+  rec.refused_by, rec.refused_with = A.claim_id, cjson.encode(reply)
+  give_up_idle(rec, 'step_failed', text)
   due_settle()
   finish('step.failed', rec, reply[1])
   return reply

@@ -1,10 +1,13 @@
--- retry: an ended run is started over, in a new generation. Completed steps stay; fences grow on, attempts begin anew.
--- Never after something was undone, nor while a `once` step is in doubt.
+-- retry: an ended run is started over, in a new generation. Completed steps stay, but for those that are to be done
+-- again; fences grow on, attempts begin anew. Never after something was undone, nor while a `once` step is in doubt.
 -- keys: run due
--- args: generation by deadline_ms call_id check_ms
--- moves: run failed | cancelled > running (with a plan) | accepted (without); dead_lettered > accepted; step failed | skipped | in_doubt > pending > ready > dispatched
+-- args: generation by deadline_ms call_id check_ms again_count *ids
+-- ids: again_count steps that are done again although they are completed, then those that get a new key
+-- moves: run failed | cancelled > running (with a plan) | accepted (without); dead_lettered > accepted; step failed | skipped | in_doubt | completed (of those done again) > pending > ready > dispatched
 -- reply retried: version at_ms publish settle generation total queue limit_ms
 -- reply in_doubt: step_id
+-- reply no_step: step_id
+-- reply kept: step_id
 -- reply too_late: status
 -- reply other_generation: generation
 -- reply unknown:
@@ -29,6 +32,18 @@ for id, rec in pairs(records) do
   if rec.status == 'in_doubt' and rec.effect == 'once' then return { 'in_doubt', id } end
 end
 
+local again, renewed = {}, {}
+local first_renewed = REST + tonumber(A.again_count)
+for at = REST, #ARGV do
+  if at < first_renewed then again[ARGV[at]] = true else renewed[ARGV[at]] = true end
+end
+for id in pairs(renewed) do
+  local rec = step_record(id)
+  if not rec then return { 'no_step', id } end
+  if rec.status == 'in_doubt' then return { 'in_doubt', id } end
+  if rec.status == 'completed' and not again[id] then return { 'kept', id } end
+end
+
 local function unmet(id)
   local waiting = 0
   for need in each(redis.call('HGET', K.needs, id)) do
@@ -37,11 +52,24 @@ local function unmet(id)
   return waiting
 end
 
+local REPEATED = { pure = true, idempotent = true }
+
+-- Its effect row gives back what has landed: nothing is done, so nobody is asked whether it may be.
+local function answers_itself(rec)
+  return rec.status == 'completed' and not REPEATED[rec.effect] and not renewed[rec.id]
+end
+
 local function start_over(rec)
+  if rec.approval == 'given' and not answers_itself(rec) then rec.approval = 'needed' end
+  if rec.status == 'completed' then
+    redis.call('HDEL', K.results, rec.id)
+    rec.touched = rec.effect ~= 'pure' or nil
+  end
+  -- what a person says is to be had once more is another effect: of this one nothing is known yet
+  if renewed[rec.id] then rec.group, rec.touched = rec.group + 1, nil end
   move(rec, 'pending')
   rec.attempt, rec.holder, rec.dead, rec.claim, rec.reply = 0, 0, nil, nil, nil
-  rec.refused_by, rec.refused_with, rec.handed_back, rec.waiting = nil, nil, nil, unmet(rec.id)
-  if rec.approval == 'given' then rec.approval = 'needed' end
+  rec.refused_by, rec.refused_with, rec.handed_back = nil, nil, nil
 end
 
 put('generation', num('generation') + 1)
@@ -57,10 +85,15 @@ due('deadlines', num('deadline_at'))
 local open, ready = 0, {}
 if run.plan_hash and run.status ~= 'dead_lettered' then
   move_run('running')
-  for _, rec in pairs(records) do
-    if rec.status ~= 'completed' then
+  for id, rec in pairs(records) do
+    if rec.status ~= 'completed' or again[id] then
       start_over(rec)
       open = open + 1
+    end
+  end
+  for id, rec in pairs(records) do
+    if rec.status == 'pending' then
+      rec.waiting = unmet(id)
       if rec.waiting == 0 then ready[#ready + 1] = rec end
     end
   end

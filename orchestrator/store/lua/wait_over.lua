@@ -1,7 +1,7 @@
 -- wait_over: nobody has answered in time for a step in doubt, or for one that needs approval: it counts as failure
 -- keys: run due
 -- args: step_id call_id check_ms
--- moves: step waiting_approval > failed; run running > failing
+-- moves: step waiting_approval > failed (touched: in_doubt); run running > failing
 -- reply failed: version at_ms publish settle generation
 -- reply in_doubt: version at_ms publish settle generation
 -- reply not_due: status
@@ -29,10 +29,7 @@ end
 not_due('waits', rec.id)
 local word = rec.status == 'in_doubt' and 'in_doubt' or 'failed'
 if word == 'failed' then
-  store_error(rec, '{"kind":"not_approved","message":"nobody approved this step in time","path":null}')
-  rec.ended_at = NOW
-  move(rec, 'failed')
-  leave_running('not_approved:' .. rec.id)
+  give_up_idle(rec, 'not_approved', '{"kind":"not_approved","message":"nobody approved this step in time","path":null}')
 else
   leave_running('in_doubt:' .. rec.id)
 end

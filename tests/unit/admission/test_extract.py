@@ -30,6 +30,8 @@ OBJECT = '{"a": [1, {"b": "}"}]}'
         f"[x]\n{OBJECT}\n]",
         f"the signs {{ and [ are open {OBJECT}]",
         f"[1] Plan\n{OBJECT}\n[2] That was it",
+        f"as you asked [see below {OBJECT}]",
+        f"x = [1]\n{OBJECT}",
     ],
 )
 def test_what_surrounds_the_object_is_passed_over(answer: str) -> None:
@@ -62,6 +64,10 @@ def test_a_whole_answer_is_taken_as_it_is(answer: str) -> None:
         (f"```\n{{ plan = {OBJECT} }}\n```", "extraction", "inside a list or another object"),
         (f"<think>{{</think>[ // the plan\n{OBJECT}\n]", "extraction", "inside a list or another object"),
         (f"Here:\n  [ /* one */ {OBJECT} ] done", "extraction", "inside a list or another object"),
+        (f"x = [None or {OBJECT}]", "extraction", "inside a list or another object"),
+        (f"plans = run([None or {OBJECT}])", "extraction", "inside a list or another object"),
+        (f"  return [dict() or {OBJECT}]", "extraction", "inside a list or another object"),
+        (f"plans = {{plan: {OBJECT}}}", "extraction", "inside a list or another object"),
         (f"well, {OBJECT}", "extraction", "behind a comma"),
         (f"x '{OBJECT}'", "extraction", "inside a string"),
         (f'x "{OBJECT}"', "extraction", "inside a string"),

@@ -1,8 +1,16 @@
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
 import click
 import pytest
 
 from orchestrator.cli import inputs, output, runs
 from schemas.run import StepView
+from tests.support.following import RUN_ID
 
 
 def step(index: int, status: str = "completed") -> StepView:
@@ -13,6 +21,7 @@ def step(index: int, status: str = "completed") -> StepView:
             "action": "a",
             "status": status,
             "attempt": 1,
+            "attempt_group": 0,
             "fence": 1,
             "step_token": "step",
             "policy_hash": None,
@@ -24,6 +33,30 @@ def step(index: int, status: str = "completed") -> StepView:
             "ended_at": None,
         }
     )
+
+
+def lines(keyboard: int) -> Iterator[str]:
+    """What was written to a terminal that is closed."""
+    with suppress(OSError):
+        while piece := os.read(keyboard, 65_536):
+            yield piece.decode()
+
+
+@pytest.mark.parametrize("columns", [1, 20, 36, 39, 40, 60])
+def test_a_narrow_terminal_gets_whole_ids(columns: int) -> None:
+    program = (
+        "from orchestrator.cli import output; output.print_table(['id', 'status', 'age', 'error'],"
+        f" [['{RUN_ID}', 'dead_lettered', '12 min', 'x' * 90]])"
+    )
+    keyboard, screen = pty.openpty()
+    try:
+        environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+        subprocess.run([sys.executable, "-c", program], stdout=screen, env=environment, check=True, timeout=60)
+        os.close(screen)
+        shown = "".join(lines(keyboard))
+    finally:
+        os.close(keyboard)
+    assert (RUN_ID in shown, "dead_lettered" in shown, shown.count("x")) == (True, True, 90)
 
 
 def test_a_pipe_gets_whole_aligned_values_without_colour(capsys: pytest.CaptureFixture[str]) -> None:

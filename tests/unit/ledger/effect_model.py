@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Op = Literal["open", "land", "land_inside", "close", "void"]
-OPS: tuple[Op, ...] = ("open", "land", "land_inside", "close", "void")
+Op = Literal["open", "land", "land_inside", "close", "void", "keep", "anew"]
+OPS: tuple[Op, ...] = ("open", "land", "land_inside", "close", "void", "keep", "anew")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ def apply(row: ModelRow, op: Op, fence: int, effect_class: str) -> tuple[ModelRo
         return opened(row, fence, effect_class)
     if op in ("land", "land_inside"):
         return landed(row, fence, own_transaction=op == "land")
+    if op in ("keep", "anew"):
+        return set_aside(row, fence, anew=op == "anew"), "done"
     return closed(row, fence, void=op == "void")
 
 
@@ -52,6 +54,13 @@ def closed(row: ModelRow, fence: int, void: bool) -> tuple[ModelRow, str]:
     state = "none" if took_back else row.state
     since = row.since if state == "open" else 0
     return replace(row, state=state, since=since, closed=max(row.closed, fence)), state
+
+
+def set_aside(row: ModelRow, fence: int, anew: bool) -> ModelRow:
+    if fence < max(row.since, row.landed_by):
+        return row  # a newer fence has had it since
+    blank = ModelRow(late=row.late) if anew and row.state == "landed" else row
+    return replace(blank, closed=max(row.closed, fence))
 
 
 def reachable(effect_class: str, fences: range) -> list[ModelRow]:

@@ -54,6 +54,9 @@ def do(rows: EffectRows, connection: Connection, step_id: str, op: Op, fence: in
     if op in ("land", "land_inside"):
         inside = connection if op == "land_inside" else None
         return WORDS[type(rows.land("r", step_id, "do", fence, TOKEN, f"{fence}", inside))]
+    if op in ("keep", "anew"):
+        rows.set_aside("r", [step_id], [step_id] if op == "anew" else [], fence)
+        return "done"
     return str(rows.close("r", step_id, "do", fence, void=op == "void").state)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -12,6 +13,10 @@ from orchestrator.ledger import Accepted, AdmittedPlan, Ledger, Pruned, open_led
 from orchestrator.ledger.history import Batch, Happened, RunReport, StepReport
 from orchestrator.ledger.prune import OF_A_RUN
 from orchestrator.ledger.tables import metadata, record_changes, records, runs
+from orchestrator.settings import Settings
+from orchestrator.supervisors import prune_ledger
+from orchestrator.supervisors.passes import Counts
+from orchestrator.supervisors.prune_ledger import DAY_MS
 from schemas.states import EffectClass, RunStatus
 from tests.support.ledgers import Places, accepted, letter_named, run_named
 from tests.support.shop import engine_for
@@ -127,15 +132,49 @@ def test_effects_elsewhere_go_too(places: Places) -> None:
     engine_for(shop).dispose()
 
 
+def aged(ledger: Ledger, number: int, days: int) -> None:
+    """A run that has ended, and a letter, so many days ago."""
+    at = ledger.now_ms() - days * DAY_MS
+    ledger.end_run(accepted(ledger, f"r{number}").run_id, 1, RunStatus.SUCCEEDED, None, 9, at)
+    ledger.write_letter(letter_named(f"l{number}", created_at=at), f"{number}")
+
+
+def test_a_pass_deletes_what_the_settings_call_old(ledger: Ledger) -> None:
+    for number, days in enumerate((1, 89, 91, 400)):
+        aged(ledger, number, days)
+    assert prune_ledger.run_once(ledger, Settings()) == Counts(taken=4, moved=4)
+    assert prune_ledger.run_once(ledger, Settings()) == Counts()
+    assert [run.request_id for run in ledger.runs(9)] == ["r1", "r0"]
+    assert [letter.id for letter in ledger.letters(9)] == ["l0", "l1"]
+
+
+def test_a_pass_ends_before_all_is_deleted(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune_ledger, "BATCH", 1)
+    monkeypatch.setattr(prune_ledger, "ROUNDS", 3)
+    for number in range(4):
+        aged(ledger, number, 100)
+    assert prune_ledger.run_once(ledger, Settings()).moved == 6
+    assert prune_ledger.run_once(ledger, Settings()).moved == 2
+
+
+def test_several_passes_at_once_delete_each_thing_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune_ledger, "BATCH", 2)
+    monkeypatch.setattr(prune_ledger, "ROUNDS", 50)
+    for number in range(30):
+        aged(ledger, number, 100)
+    kept_run = accepted(ledger, "open").run_id
+    with ThreadPoolExecutor(4) as pool:
+        passes = [pool.submit(prune_ledger.run_once, ledger, Settings()) for _ in range(4)]
+        assert sum(done.result().moved for done in passes) == 60
+    assert [run.run_id for run in ledger.runs(99)] == [kept_run]
+
+
 def test_the_command_deletes_what_the_settings_call_old(
     ledger_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with closing(open_ledger(ledger_url)) as ledger:
-        day = 86_400_000
         for number, days in enumerate((1, 20, 40)):
-            run_id = accepted(ledger, f"r{number}").run_id
-            ledger.end_run(run_id, 1, RunStatus.SUCCEEDED, None, 9, ledger.now_ms() - days * day)
-            ledger.write_letter(letter_named(f"l{number}", created_at=ledger.now_ms() - days * day), f"{number}")
+            aged(ledger, number, days)
         monkeypatch.setenv("MANDOR_LEDGER_URL", ledger_url)
         monkeypatch.setenv("MANDOR_LEDGER_RUNS_D", "30")
         monkeypatch.setenv("MANDOR_LEDGER_LETTERS_D", "10")

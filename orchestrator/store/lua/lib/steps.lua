@@ -189,6 +189,14 @@ local function store_error(rec, text)
   keep(K.errors)
 end
 
+-- It may not start, or start again. What an earlier attempt may have done stays in doubt.
+local function give_up_idle(rec, why, error)
+  store_error(rec, error)
+  rec.ended_at = NOW
+  move(rec, rec.touched and 'in_doubt' or 'failed')
+  leave_running(why .. ':' .. rec.id)
+end
+
 local function complete(rec, text)
   end_claim_of(rec)
   move(rec, 'completed')

@@ -1,0 +1,133 @@
+"""Starting an ended run over: which of its completed steps are done again, and which of those under a new key.
+
+A step that is done again takes all that needs it with it, directly or through others: nothing is built on a result that
+is about to change. An effect that has landed is not had again by that; its row gives back its result. Only a new key,
+which a person gives to a step by name, sets the row aside, so that the effect is had once more.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.errors import DecisionRefused, NotFound
+from orchestrator.ledger import Ledger
+from orchestrator.store import Store
+from orchestrator.store.new import NewStep
+from orchestrator.store.views import RunState, StepState
+from schemas.ids import RunRef
+from schemas.states import EffectClass, RunStatus, StepStatus
+
+RETRIABLE: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.DEAD_LETTERED})
+REPEATED: Final = frozenset({EffectClass.PURE, EffectClass.IDEMPOTENT})  # done again without anybody's word
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What a person wants done again, besides all that is not completed. from_steps: these, and what needs them;
+    new_keys: steps whose effect is to be had once more.
+    """
+
+    from_steps: tuple[str, ...] = ()
+    new_keys: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.from_steps or self.new_keys)
+
+
+NOTHING: Final = Again()
+
+
+def behind(steps: Iterable[StepState | NewStep], from_steps: Collection[str]) -> list[str]:
+    """These steps and all that need them, in the plan's order, which is one in which nothing comes before its needs."""
+    found: dict[str, None] = {}
+    for step in steps:
+        if step.id in from_steps or any(need in found for need in step.needs):
+            found[step.id] = None
+    return list(found)
+
+
+def check(run_id: str, steps: Sequence[StepState], again: Again) -> None:
+    """NotFound: a step that the plan does not have; DecisionRefused: a new key that would do nothing, or harm."""
+    known = {step.id: step for step in steps}
+    for path, named in (("from_steps", again.from_steps), ("new_keys", again.new_keys)):
+        for step_id in named:
+            if step_id not in known:
+                raise NotFound(f"run {run_id} has no step {step_id}", path=path, hint=f"see `mandor run show {run_id}`")
+    redone = set(behind(steps, again.from_steps))
+    for step_id in again.new_keys:
+        _check_new_key(run_id, known[step_id], step_id in redone)
+
+
+def _check_new_key(run_id: str, step: StepState, redone: bool) -> None:
+    if step.status == StepStatus.IN_DOUBT:
+        message = f"step {step.id} is in doubt: under its old key the effect may have happened"
+        hint = f"say first what became of it: `mandor run resolve {run_id} {step.id}`"
+        raise DecisionRefused(message, path="new_keys", hint=hint)
+    if step.status == StepStatus.COMPLETED and not redone:
+        hint = f"to do it again, name it also with --from: `mandor run retry {run_id} --from {step.id} …`"
+        message = f"step {step.id} is completed and would be kept, so it needs no new key"
+        raise DecisionRefused(message, path="new_keys", hint=hint)
+
+
+# ---- as the decision keeps it
+
+
+def details(store: Store, ref: RunRef, steps: Iterable[StepState], again: Again) -> dict[str, Any]:
+    """What the ledger keeps with the decision: with each new key what the step had done under the former one.
+
+    The same until the decision is carried out, so that one which is made twice is one.
+    """
+    if not again:
+        return {}
+    former = [_former(store, ref, step) for step in steps if step.id in again.new_keys]
+    return {"from_steps": sorted(again.from_steps), "new_keys": former}
+
+
+def _former(store: Store, ref: RunRef, step: StepState) -> dict[str, Any]:
+    done = step.status == StepStatus.COMPLETED
+    result = store.views.result(ref, step.id) if done else None
+    return {"step_id": step.id, "attempt_group": step.group, "fence": step.fence, "result_text": result}
+
+
+def wanted(details_text: str | None) -> Again:
+    """What a decision says, read from its details."""
+    found = json.loads(details_text or "{}")
+    new_keys = (former["step_id"] for former in found.get("new_keys", ()))
+    return Again(tuple(found.get("from_steps", ())), tuple(new_keys))
+
+
+# ---- before the store is told
+
+
+def set_aside(ledger: Ledger, store: Store, ref: RunRef, generation: int, again: Again) -> list[str]:
+    """Prepare the effect rows of completed steps that are done again; answers those that are, and what needs them.
+
+    All claims of the run are over: nothing up to its newest fence may touch the rows any more, and what is had anew
+    finds its row untouched. Repeated after the store has gone on, it changes nothing of what newer fences did.
+    """
+    run, steps = store.views.run(ref), store.views.steps(ref)
+    redone = behind(steps, again.from_steps)
+    if run is not None and run.generation == generation and _starts_over(run, steps):
+        ended = [step for step in steps if step.id in again.new_keys or _is_done_again(step, redone)]
+        for rows, of_these in _by_home(ledger, ended):
+            anew = [step.id for step in of_these if step.id in again.new_keys or EffectClass(step.effect) in REPEATED]
+            rows.set_aside(ref.run_id, [step.id for step in of_these], anew, run.fence)
+    return redone
+
+
+def _starts_over(run: RunState, steps: Iterable[StepState]) -> bool:
+    """Whether the store will do as it is told: rows of what stays completed must stay as they are."""
+    doubtful = any(step.status == StepStatus.IN_DOUBT and step.effect == EffectClass.ONCE for step in steps)
+    return run.status in RETRIABLE and not doubtful
+
+
+def _is_done_again(step: StepState, redone: Collection[str]) -> bool:
+    return step.id in redone and step.status == StepStatus.COMPLETED and step.effect != EffectClass.PURE
+
+
+def _by_home(ledger: Ledger, steps: Sequence[StepState]) -> list[tuple[Any, list[StepState]]]:
+    """The steps by where their rows are looked for."""
+    beyond = [step for step in steps if step.effect == EffectClass.TRANSACTIONAL]
+    within = [step for step in steps if step.effect != EffectClass.TRANSACTIONAL]
+    return [(rows, some) for rows, some in ((ledger.transactional, beyond), (ledger.effects, within)) if some]

@@ -1,0 +1,159 @@
+"""Processes that die at a write of theirs: before it, or after it and before anything else.
+
+The doors through which a process changes something are wrapped where every change passes: the loader of scripts, the
+ledger's transactions, what goes to the broker, and the world outside. What is found there is counted, so that a write
+which somebody adds is a place to die at from the first day. A dead process does nothing more: whatever its `finally`
+blocks still try, the doors stay shut, until another process is born.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import pytest
+
+from orchestrator import dispatch
+from orchestrator.errors import StoreUnavailable
+from orchestrator.ledger.engine import Database
+from orchestrator.store.replies import Dispatch
+from orchestrator.store.scripts import Scripts
+
+T = TypeVar("T")
+When = Literal["before", "after"]
+UNCOUNTED = frozenset({"renew_lease"})  # by a thread, when its time has come
+
+
+class Died(BaseException):
+    """Nobody catches a SIGKILL."""
+
+
+@dataclass
+class Doors:
+    """What the processes of one run have changed, in order, and where the one that is to die does so."""
+
+    passed: list[str] = field(default_factory=list)
+    fatal: frozenset[tuple[int, When]] = frozenset()
+    dead: bool = False
+    sent: list[Dispatch] = field(default_factory=list)
+
+    def begin(self, fatal: Iterable[tuple[int, When]] = ()) -> None:
+        """Count from the start, for another run."""
+        self.passed.clear()
+        self.sent.clear()
+        self.fatal, self.dead = frozenset(fatal), False
+
+    def lives(self, process: Callable[[], object]) -> bool:
+        """Run what one process does; tells whether it came to its end."""
+        self.dead = False
+        try:
+            process()
+        except Died:
+            return False
+        finally:
+            self.dead = False
+        return True
+
+    def through(self, name: str, change: Callable[[], T]) -> T:
+        """One change."""
+        with self.opened(name):
+            return change()
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[None]:
+        """The same for a change that is made in a block."""
+        self.must_live()
+        index = len(self.passed)
+        self.passed.append(name)
+        self._die((index, "before"))
+        yield
+        self._die((index, "after"))
+
+    def must_live(self) -> None:
+        """What is dead asks nothing either. Its threads are: they find the store away, and end with it."""
+        if not self.dead:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            raise StoreUnavailable("the process is dead")
+        raise Died
+
+    def _die(self, point: tuple[int, When]) -> None:
+        if point in self.fatal:
+            self.dead = True
+            raise Died
+
+
+def doors(monkeypatch: pytest.MonkeyPatch) -> Doors:
+    """Every way in which a process of this test changes something, wrapped. What it sends to the broker stays here."""
+    made = Doors()
+    _wrap_store(monkeypatch, made)
+    _wrap_ledger(monkeypatch, made)
+    _wrap_broker(monkeypatch, made)
+    return made
+
+
+def _wrap_store(monkeypatch: pytest.MonkeyPatch, made: Doors) -> None:
+    call, ask = Scripts.call, Scripts.ask
+
+    def calling(self: Scripts, name: str, *given: Any, **more: Any) -> Any:
+        if name in UNCOUNTED:
+            made.must_live()
+            return call(self, name, *given, **more)
+        return made.through(f"store {name}", lambda: call(self, name, *given, **more))
+
+    def asking(self: Scripts, *words: Any) -> Any:
+        made.must_live()
+        return ask(self, *words)
+
+    monkeypatch.setattr(Scripts, "call", calling)
+    monkeypatch.setattr(Scripts, "ask", asking)
+
+
+def _wrap_ledger(monkeypatch: pytest.MonkeyPatch, made: Doors) -> None:
+    transaction: Any = Database._transaction
+
+    @contextmanager
+    def counted(self: Database, mode: str, any_revision: bool) -> Iterator[Any]:
+        made.must_live()
+        if mode == "reading":
+            with transaction(self, mode, any_revision) as connection:
+                yield connection
+            return
+        with made.opened(f"ledger {_caller()}"), transaction(self, mode, any_revision) as connection:
+            yield connection
+
+    monkeypatch.setattr(Database, "_transaction", counted)
+
+
+def _caller() -> str:
+    """Which method of the ledger writes: the first that is no part of the engine."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.endswith(("deaths.py", "contextlib.py", "engine.py")):
+        frame = frame.f_back
+    return frame.f_code.co_name
+
+
+def _wrap_broker(monkeypatch: pytest.MonkeyPatch, made: Doors) -> None:
+    def send(app: Any, wave: tuple[Dispatch, ...]) -> None:
+        for message in wave:
+            made.through(f"send {message.kind}", partial(made.sent.append, message))
+
+    def depth(app: Any, queue: str) -> int:
+        return sum(message.queue == queue for message in made.sent)
+
+    monkeypatch.setattr(dispatch, "_send_all", send)
+    monkeypatch.setattr(dispatch, "queue_depth", depth)
+    for name in ("open_chord", "close_chord", "ring"):
+        _count(monkeypatch, made, dispatch, name)
+
+
+def _count(monkeypatch: pytest.MonkeyPatch, made: Doors, module: Any, name: str) -> None:
+    original = getattr(module, name)
+
+    def counted(*given: Any, **more: Any) -> Any:
+        return made.through(name, lambda: original(*given, **more))
+
+    monkeypatch.setattr(module, name, counted)
