@@ -18,8 +18,6 @@ from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef, undo_key
 from schemas.states import StepStatus
 
-MOST_LETTERS = 10_000  # as many as a plan can have steps
-
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
@@ -66,7 +64,7 @@ def report(app: App, store: Store, ledger: Ledger, ref: RunRef, step: StepState)
 
 def report_all(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
     """Write the letters that a run which ends as compensation_failed still owes."""
-    letters = ledger.letters(MOST_LETTERS, kind=DeadLetterKind.UNDO, run_id=ref.run_id)
+    letters = ledger.letters(dead_letters.MOST_LETTERS, kind=DeadLetterKind.UNDO, run_id=ref.run_id)
     written = {(letter.step_id, letter.content.get("fence")) for letter in letters}
     for step in store.views.steps(ref):
         fence = step.undo.fence if step.undo else 0

@@ -1,6 +1,7 @@
 """Dead letters: first the ledger, which keeps the whole of it, then the bell on the queue, which says it is there."""
 
 import base64
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,16 +19,18 @@ from schemas.canonical import sha256_hex
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.ids import RunRef
 from schemas.policy import OnDoubt
-from schemas.states import EffectClass, Fact, RunStatus
+from schemas.states import EffectClass, Fact, RunStatus, StepStatus
 
 SHOWN_BYTES: Final = 64 * 1024
 SHOWN_ATTEMPTS: Final = 200
+MOST_LETTERS: Final = 10_000  # as many as a plan can have steps
+UNKNOWN_ACTION: Final = "unknown_action"  # the kind of error of a step that no worker could run
 _TOLD: Final = ("attempt", "fence", "worker_id", "outcome")
 
 
 @dataclass(frozen=True, slots=True)
 class Exhaustion:
-    """Why a step that lost its worker is given up on, and what is known of its attempts."""
+    """Why a step that lost its worker, or found none, is given up on, and what is known of its attempts."""
 
     generation: int
     reason: str
@@ -110,6 +113,27 @@ def exhaustion(store: Store, ref: RunRef, step: StepState, known: Fact) -> Exhau
     if asked or not (doubtful or step.attempt >= step.max_attempts):
         return None
     return Exhaustion(run.generation, "in_doubt" if doubtful else "retry_exhausted", story(store, ref, step))
+
+
+def unsupported(action: str, generation: int) -> Exhaustion:
+    """The letter about a step that no worker could run."""
+    return Exhaustion(generation, f"no worker supports {action}", {"action": action, "generation": generation})
+
+
+def report_unsupported(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> None:
+    """Write those letters that a run which ends still owes: whoever gave the last attempt back may have died since."""
+    failed = [step_id for step_id, text in store.views.errors(ref).items() if _is_unsupported(text)]
+    letters = ledger.letters(MOST_LETTERS, kind=DeadLetterKind.STEP, run_id=ref.run_id) if failed else ()
+    told = {(letter.step_id, letter.reason, letter.content.get("generation")) for letter in letters}
+    for step_id in failed:
+        step = store.views.step(ref, step_id)
+        owed = unsupported(step.action, generation) if step and step.status == StepStatus.FAILED else None
+        if owed is not None and (step_id, owed.reason, generation) not in told:
+            about_step(app, ledger, ref, step_id, generation, owed.reason, owed.content)
+
+
+def _is_unsupported(error_text: str) -> bool:
+    return bool(json.loads(error_text).get("kind") == UNKNOWN_ACTION)
 
 
 def planners_exhaustion(store: Store, ref: RunRef) -> Exhaustion | None:

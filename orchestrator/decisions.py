@@ -20,6 +20,7 @@ from orchestrator.dispatch import App
 from orchestrator.errors import DecisionRefused, EffectRefused, NotFound, StoreError
 from orchestrator.ledger import Decision, DecisionOver, EffectState, Ledger, LedgerRun, NotClosed
 from orchestrator.lookup import Lookup
+from orchestrator.settings import settings
 from orchestrator.startover import Again
 from orchestrator.store import Store
 from orchestrator.store.decided import Kept, NoStep, Retried, StillInDoubt, TooLate
@@ -124,6 +125,8 @@ def retry(desk: Desk, run_id: str, by: str, reason: str | None = None, again: Ag
     steps = desk.store.views.steps(_ref(row))
     startover.check(row.run_id, steps, again)
     kept.refuse_lost(desk.ledger, row.run_id, [step for step in steps if step.id not in again.new_keys])
+    redone = startover.behind(steps, again.from_steps)
+    kept.refuse_without_files(settings(), desk.store, _ref(row), [step for step in steps if step.id not in redone])
     details = startover.details(desk.store, _ref(row), steps, again)
     return _make(desk, run_id, Order("retry", by, reason, details=details), state)
 

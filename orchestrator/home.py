@@ -1,15 +1,19 @@
-"""What the home folder says about its installation: whether it has a server of its own, and where that listens.
+"""What the home folder says about its installation: whether it has a server of its own, and where that listens; and
+where the files of a run lie.
 
 `mandor up` makes that server when no other is named. From then on every process with the same home finds it there
 without being told, and no password has to be carried from one terminal to the next.
 """
 
+import hashlib
+import hmac
 from pathlib import Path
 from typing import Final
 
 SERVER_FOLDER: Final = "server"
 SERVER_CONFIG: Final = "server.conf"
 SERVER_HOST: Final = "127.0.0.1"
+WORKSPACE_KEY: Final = "workspace.key"  # makes the names of workspaces unguessable
 
 
 def server_folder(home: Path) -> Path:
@@ -36,3 +40,17 @@ def embedded_url(home: Path) -> str | None:
     """The address of this home's own server; None if it never had one."""
     found = server_address(server_folder(home))
     return server_url(*found) if found else None
+
+
+def workspace_folder(home: Path, key: bytes, run_id: str) -> Path:
+    """The folder of a run's workspace, there or not."""
+    return home / "workspaces" / hmac.new(key, run_id.encode(), hashlib.sha256).hexdigest()[:40]
+
+
+def has_workspace(home: Path, run_id: str) -> bool:
+    """Whether a run's workspace is in this home."""
+    try:
+        key = (home / WORKSPACE_KEY).read_bytes()
+    except FileNotFoundError:
+        return False
+    return workspace_folder(home, key, run_id).is_dir()

@@ -1,8 +1,9 @@
 """What came late and is not undone yet: its message was lost, or whoever had the effect died before sending one.
 
-The ledger keeps what is owed, in the transaction that refused the landing. A supervisor looks at it again and again:
-has the step been undone, so that a worker is to undo this too? One that began and has not come back by the end of its
-time is given up, with a letter; so is what the state store has forgotten. Nothing is owed of a run that ended undone.
+The ledger keeps what is owed, in the transaction that refused the landing, or that heard that an attempt which somebody
+else had ended did not land. A supervisor looks at it again and again: has the step been undone, so that a worker is to
+undo this too? One that began and has not come back by the end of its time is given up, with a letter; so is what the
+state store has forgotten. Nothing more is owed of a step that is not undone when its run has ended.
 """
 
 import json
@@ -12,20 +13,25 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator import dead_letters, dispatch
-from orchestrator.compensation import MOST_LETTERS, GivenUp
+from orchestrator.compensation import GivenUp
 from orchestrator.dispatch import App
+from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved, StoreUnavailable
 from orchestrator.ledger import Late, Ledger
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Dispatch
 from orchestrator.store.views import RunState, StepState
 from orchestrator.supervisors.passes import AT_ONCE, Counts
+from orchestrator.telemetry import events
+from orchestrator.telemetry.logs import emit, identity
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef, undo_key
 from schemas.states import RUN_TERMINAL, EffectClass, StepStatus
 
+NAME = "late-effects"
 REASON = "late_effect"
 LOST = {"kind": "worker_lost", "message": "the worker that undid it was lost"}
+UNDONE = frozenset({StepStatus.COMPENSATED, StepStatus.COMPENSATION_FAILED})  # well or not
 FORGOTTEN = {"kind": "forgotten", "message": "the state store has forgotten the run"}
 
 
@@ -52,10 +58,24 @@ def look(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:
     """One pass over late effects that nobody has touched for as long as a message may take to be claimed."""
     untouched_since = ledger.now_ms() - round(settings.dispatch_check_s * 1000)
     total = Counts()
-    for late in ledger.effects.owed_late(untouched_since, AT_ONCE):
-        sent = attend(app, store, ledger, late)
-        total += Counts(taken=1, moved=int(sent > 0), sent=sent)
+    for late in ledger.late.owed(untouched_since, AT_ONCE):
+        with identity(run_id=late.run_id, step_id=late.step_id):
+            total += _attend(app, store, ledger, late)
     return total
+
+
+def _attend(app: App, store: Store, ledger: Ledger, late: Late) -> Counts:
+    """Whatever one is met with, the others have their turn; and it does not stand in front of them again at once."""
+    try:
+        sent = attend(app, store, ledger, late)
+    except (StoreUnavailable, StoreMoved, StoreAmnesia, LedgerUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001  # it is told, and looked at again later
+        kind = error.kind if isinstance(error, MandorError) else type(error).__name__
+        emit(events.PassFailed(NAME, kind, events.where(error)))
+        _wait(ledger, late)
+        return Counts(taken=1, failed=1)
+    return Counts(taken=1, moved=int(sent > 0), sent=sent)
 
 
 def attend(app: App, store: Store, ledger: Ledger, late: Late) -> int:
@@ -70,15 +90,18 @@ def attend(app: App, store: Store, ledger: Ledger, late: Late) -> int:
     if seen is None:
         _attend_unseen(app, ledger, late)
         return 0
-    tell(app, ledger, seen)
+    if is_news(seen):
+        tell(app, ledger, seen.ref, seen.run.generation, seen.step, late.fence)
     todo = next_for(seen, ledger.now_ms())
     if todo is Next.NOTHING:
-        close(ledger, late)
+        ledger.late.end(late)
     elif todo is Next.GIVE_UP:
         give_up(app, ledger, late, given_up(store, seen.ref, seen.step, late.fence, LOST))
     else:
         _wait(ledger, late)
-    return dispatch.publish(app, (message(seen),)) if todo is Next.SEND else 0
+    if todo is not Next.SEND:
+        return 0
+    return dispatch.publish(app, (message(seen.ref, seen.run.generation, seen.step, late),))
 
 
 def _attend_unseen(app: App, ledger: Ledger, late: Late) -> None:
@@ -92,7 +115,7 @@ def _attend_unseen(app: App, ledger: Ledger, late: Late) -> None:
 
 def _wait(ledger: Ledger, late: Late) -> None:
     if not late.begun:  # a row that is open says since when it has been
-        ledger.effects.postpone_late(late.run_id, late.step_id)
+        ledger.late.postpone(late)
 
 
 def next_for(seen: Seen, now_ms: int) -> Next:
@@ -115,27 +138,43 @@ def find(store: Store, ledger: Ledger, late: Late) -> Seen | None:
     return None if run is None or step is None else Seen(late, ref, run, step)
 
 
-def message(seen: Seen) -> Dispatch:
+def message(ref: RunRef, generation: int, step: StepState, late: Late) -> Dispatch:
     """The message that has it undone. The fence is beyond that of every attempt whose effect may have come."""
-    step = seen.step
-    fence = max(seen.late.fence, step.fence)
-    return Dispatch("late", seen.ref, seen.run.generation, step.id, step.index, step.queue, step.limit_ms, fence)
+    fence = max(late.fence, step.fence)
+    return Dispatch("late", ref, generation, step.id, step.index, step.queue, step.limit_ms, fence)
 
 
-def tell(app: App, ledger: Ledger, seen: Seen) -> None:
-    """The letter that whoever had the effect may not have lived to write. Idempotent effects need none."""
-    step = seen.step
-    if step.effect == EffectClass.IDEMPOTENT or is_told(ledger, seen):
-        return
-    content = {"action": step.action, "effect": step.effect, "fence": seen.late.fence, "kind": "do"}
-    generation = seen.run.generation
-    dead_letters.about_step(app, ledger, seen.ref, step.id, generation, REASON, content, cause="late:do")
+def is_news(seen: Seen) -> bool:
+    """Whether a person is to hear of it. Idempotent effects need no letter; nor do keyed ones of which nobody is sure,
+    as long as another attempt, under the same key, may complete the step.
+    """
+    if seen.step.effect == EffectClass.IDEMPOTENT:
+        return False
+    if seen.late.sure or seen.step.effect != EffectClass.KEYED:
+        return True
+    over = seen.run.status in RUN_TERMINAL or seen.step.status in UNDONE
+    return over and seen.step.status != StepStatus.COMPLETED
 
 
-def is_told(ledger: Ledger, seen: Seen) -> bool:
+def tell(app: App, ledger: Ledger, ref: RunRef, generation: int, step: StepState, fence: int) -> None:
+    """The letter that whoever had the effect may not have lived to write."""
+    if not is_told(ledger, ref, step.id):
+        content = {"action": step.action, "effect": step.effect, "fence": fence, "kind": "do"}
+        dead_letters.about_step(app, ledger, ref, step.id, generation, REASON, content, cause="late:do")
+
+
+def is_told(ledger: Ledger, ref: RunRef, step_id: str) -> bool:
     """Whether there is such a letter."""
-    letters = ledger.letters(MOST_LETTERS, kind=DeadLetterKind.STEP, run_id=seen.ref.run_id)
-    return any((letter.step_id, letter.reason) == (seen.step.id, REASON) for letter in letters)
+    letters = ledger.letters(dead_letters.MOST_LETTERS, kind=DeadLetterKind.STEP, run_id=ref.run_id)
+    return any((letter.step_id, letter.reason) == (step_id, REASON) for letter in letters)
+
+
+def tell_all(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> None:
+    """The letters about refused landings that undoing the run took over before a supervisor saw them."""
+    for step_id in ledger.late.refused(ref.run_id):
+        step = store.views.step(ref, step_id)
+        if step is not None and step.effect != EffectClass.IDEMPOTENT:
+            tell(app, ledger, ref, generation, step, step.fence)
 
 
 def give_up(app: App, ledger: Ledger, late: Late, letter: GivenUp) -> None:
@@ -144,16 +183,11 @@ def give_up(app: App, ledger: Ledger, late: Late, letter: GivenUp) -> None:
     ref = RunRef(row.run_id, row.session) if row else None
     kind = DeadLetterKind.UNDO
     dead_letters.write(app, ledger, kind, letter.reason, letter.dedup_key, letter.content, ref, late.step_id)
-    close(ledger, late)
-
-
-def close(ledger: Ledger, late: Late) -> None:
-    """Nobody has to look at it any more."""
-    ledger.effects.close(late.run_id, late.step_id, "late", max(late.fence, 1))
+    ledger.late.end(late)
 
 
 def given_up(store: Store, ref: RunRef, step: StepState, fence: int, error: Mapping[str, str]) -> GivenUp:
-    """What a letter says of a late effect that could not be undone. One for a step, whoever writes it."""
+    """What a letter says of a late effect that could not be undone. One for a fence, whoever writes it."""
     text = store.views.step_text(ref, step.id)
     content: dict[str, Any] = {
         "action": step.action,
@@ -161,26 +195,25 @@ def given_up(store: Store, ref: RunRef, step: StepState, fence: int, error: Mapp
         "fence": fence,
         "in_doubt": True,
         "error": dict(error),
-        "idempotency_key": late_key(ref.run_id, step),
+        "idempotency_key": late_key(ref.run_id, step, fence),
         "step": json.loads(text) if text else None,
     }
     reason = f"a late effect of {step.id} ({step.action}) could not be undone: {error['message']}"
-    return GivenUp(reason, dedup_key(ref.run_id, step.id), content)
+    return GivenUp(reason, dedup_key(ref.run_id, step.id, fence), content)
 
 
 def forgotten(late: Late) -> GivenUp:
     """The same where nothing but the row is left."""
     reason = f"a late effect of {late.step_id} could not be undone: {FORGOTTEN['message']}"
-    return GivenUp(
-        reason, dedup_key(late.run_id, late.step_id), {"fence": late.fence, "in_doubt": True, "error": FORGOTTEN}
-    )
+    content = {"fence": late.fence, "in_doubt": True, "error": FORGOTTEN}
+    return GivenUp(reason, dedup_key(late.run_id, late.step_id, late.fence), content)
 
 
-def late_key(run_id: str, step: StepState) -> str:
-    """The idempotency key under which it is undone: not that of the undo before, which is used up."""
-    return f"{undo_key(run_id, step.id, step.group)}:late"
+def late_key(run_id: str, step: StepState, fence: int) -> str:
+    """The idempotency key under which it is undone: not that of any undo before, which is used up."""
+    return f"{undo_key(run_id, step.id, step.group)}:late:{fence}"
 
 
-def dedup_key(run_id: str, step_id: str) -> str:
-    """What makes two letters about the late effect of a step the same one."""
-    return f"late:{run_id}:{step_id}"
+def dedup_key(run_id: str, step_id: str, fence: int) -> str:
+    """What makes two letters about a late effect of a step the same one."""
+    return f"late:{run_id}:{step_id}:{fence}"

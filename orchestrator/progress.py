@@ -8,7 +8,7 @@ supervisor that settles runs. Three may ask for it: the last step's worker, the 
 
 import json
 
-from orchestrator import compensation, dispatch
+from orchestrator import compensation, dead_letters, dispatch, late_effects
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
 from orchestrator.store import Store
@@ -58,14 +58,25 @@ def _identify(store: Store, ref: RunRef) -> None:
 
 def _finish(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:
     status, reason = RunStatus(end.status), end.reason or None
-    if status is RunStatus.COMPENSATION_FAILED:
-        compensation.report_all(app, store, ledger, ref)
+    _write_owed_letters(app, store, ledger, ref, end)
     errors = error_kinds(store, ref)
     written = ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at, errors)
     store.runs.confirm_end(ref, end.generation)
     dispatch.close_chord(app, ref, end.generation)
     if written:
         emit(events.RunSettled(end.status, end.reason))
+
+
+def _write_owed_letters(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:
+    """Those that whoever gave something up, after the store said so, may have died before writing."""
+    status = RunStatus(end.status)
+    if status is RunStatus.SUCCEEDED:
+        return
+    dead_letters.report_unsupported(app, store, ledger, ref, end.generation)
+    if status in (RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED):
+        late_effects.tell_all(app, store, ledger, ref, end.generation)
+    if status is RunStatus.COMPENSATION_FAILED:
+        compensation.report_all(app, store, ledger, ref)
 
 
 def error_kinds(store: Store, ref: RunRef) -> frozenset[str]:

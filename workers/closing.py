@@ -15,7 +15,7 @@ from orchestrator.telemetry import events, logs
 from schemas.ids import close_task_id
 from schemas.messages import CloseMessage, StepMessage
 from schemas.states import Fact, StepStatus
-from workers import givenup, probing
+from workers import givenup, orphans, probing
 from workers.attempt import Attempt
 from workers.effects import Closing, close_row
 from workers.failures import UnknownAction
@@ -52,7 +52,8 @@ def _find_out(attempt: Attempt, step: StepState) -> Closing:
     closing = close_row(attempt.services.ledger, attempt.effect_name)
     if closing.fact is not Fact.MAYBE:
         return closing
-    return probing.ask(attempt, dead=step.dead, limit_s=step.limit_ms / 1000)
+    dead = step.dead and orphans.END_WITH_CHILD  # what the child has started may still be about to act
+    return probing.ask(attempt, dead=dead, limit_s=step.limit_ms / 1000)
 
 
 def as_it_was(message: StepMessage, services: Services, step: StepState) -> Granted:

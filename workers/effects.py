@@ -8,13 +8,18 @@ Undoing a step is an effect like the step itself, of the same class, with a row 
     transactional    look               (in the action)   none or landed
     keyed, once      open               land              none, maybe or landed
 
+An attempt that began and ends in any other way than by landing leaves its row by `close`: its effect may be out all the
+same, and if somebody else has ended its claim before, that is owed as late. So is a landing that is refused.
+
 `begin` and `finish` raise what ends the attempt: AlreadyApplied (go on with that result), EffectClosed (this claim has
 been ended by somebody else), EffectOpen (`once`: an earlier attempt may have done it), LedgerUnavailable.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from enum import StrEnum
+from typing import Any, Final, Protocol, TypeVar
 
 from orchestrator.errors import LedgerUnavailable
 from orchestrator.ledger import (
@@ -29,23 +34,31 @@ from orchestrator.ledger import (
     Opened,
     fact,
 )
-from orchestrator.telemetry import events, logs
+from orchestrator.telemetry import aftermath, events, logs
 from schemas.states import EffectClass, Fact
 from workers.failures import EffectOpen
 from workers.outcomes import AlreadyApplied, LeaseLost, PermanentError
 
 _ROWED: Final = frozenset({EffectClass.KEYED, EffectClass.ONCE})
+_MAY_COME_LATE: Final = _ROWED | {EffectClass.IDEMPOTENT}
 T = TypeVar("T")
 
 
 class EffectClosed(LeaseLost):
-    """The row is closed to this fence. late: the effect had happened by then."""
+    """The row is closed to this fence."""
 
     kind = "effect_closed"
 
-    def __init__(self, closed_to: int, *, late: bool) -> None:
+    def __init__(self, closed_to: int) -> None:
         super().__init__(f"the effect row is closed up to fence {closed_to}")
-        self.late = late
+
+
+class Lateness(StrEnum):
+    """What an attempt knows of its effect after somebody else had ended its claim."""
+
+    NOT = "not late"
+    MAYBE = "may be out"
+    SURE = "has happened"
 
 
 class EffectNotReported(PermanentError):
@@ -74,15 +87,24 @@ class Closing:
     result_text: str = ""
 
 
-class AttemptEffect:
-    """The effect row as one attempt uses it. patiently: repeats a call while the ledger is away, within reason."""
+class Patience(Protocol):
+    """Repeats a call while the ledger is away, within reason. about_effect: of what only this process can say."""
 
-    def __init__(self, ledger: Ledger, name: EffectName, patiently: Callable[[Callable[[], Any]], Any]) -> None:
+    def __call__(self, call: Callable[[], T], *, about_effect: bool = False) -> T: ...
+
+
+class AttemptEffect:
+    """The effect row as one attempt uses it."""
+
+    def __init__(self, ledger: Ledger, name: EffectName, patiently: Patience) -> None:
         self._ledger = ledger
         self._name = name
         self._patiently = patiently
         self._begun = False
+        self._started = False
+        self._told = False
         self._landed_within = False
+        self.late = Lateness.NOT
 
     def begin(self) -> None:
         """Ask leave to have the effect. Before it returns nothing may happen outside."""
@@ -92,6 +114,9 @@ class AttemptEffect:
         self._begun = True
         if name.effect in _ROWED:
             self._heed(self._open())
+        if name.effect is EffectClass.IDEMPOTENT and name.kind == "undo":
+            self._say_undoing()
+        self._started = name.effect in _MAY_COME_LATE
 
     def land_within(self, connection: Any, result_text: str) -> None:
         """Put the row into the action's own transaction."""
@@ -114,7 +139,7 @@ class AttemptEffect:
                 hint="call ctx.effect(connection, result) before the transaction commits",
             )
         if effect in _ROWED:
-            return self._landed(self._patiently(lambda: self._land(result_text)), result_text)
+            return self._landed(self._patiently(lambda: self._land(result_text), about_effect=True), result_text)
         if effect is EffectClass.IDEMPOTENT:
             return self._land_if_possible(result_text)
         return result_text
@@ -128,11 +153,32 @@ class AttemptEffect:
         if not self._begun:
             return Closing(Fact.NONE)
         try:
-            return self._patiently(lambda: close_row(self._ledger, self._name, void=void))  # type: ignore[no-any-return]
+            return self._patiently(lambda: self._close(void), about_effect=effect in _ROWED)
         except LedgerUnavailable:
             if effect is not EffectClass.IDEMPOTENT:
                 raise
             return Closing(fact(effect, EffectState.NONE, void))
+
+    def leave(self, *, void: bool) -> None:
+        """The store has not taken how the attempt ended. If its effect may be out and the row does not know, tell it.
+
+        LedgerUnavailable: it could not be told while this process may live.
+        """
+        if self._started and not self._told:
+            self._patiently(lambda: self._close(void), about_effect=True)
+
+    def _close(self, void: bool) -> Closing:
+        closing, late = end_row(self._ledger, self._name, void=void, started=self._started)
+        self._told = True
+        if late:
+            logs.emit(aftermath.EffectMayBeLate(self._name.fence))
+            self.late = Lateness.MAYBE
+        return closing
+
+    def _say_undoing(self) -> None:
+        """What came late until now need not be undone once more. If the ledger is away it will be, and does no harm."""
+        with suppress(LedgerUnavailable):
+            self._ledger.effects.begin_undo(self._name.run_id, self._name.step_id, self._name.fence)
 
     def _open(self) -> Opened | AlreadyOpen | AlreadyLanded | Closed:
         name = self._name
@@ -154,12 +200,14 @@ class AttemptEffect:
             return result_text
 
     def _landed(self, answer: Landed | AlreadyLanded | Closed, result_text: str) -> str:
+        self._told = True
         match answer:
             case AlreadyLanded():
                 return answer.result_text
             case Closed():
                 logs.emit(events.EffectRefused(self._name.fence, answer.closed_to, late=True))
-                raise EffectClosed(answer.closed_to, late=True)
+                self.late = Lateness.SURE
+                raise EffectClosed(answer.closed_to)
         logs.emit(events.EffectLanded(self._name.fence))
         return result_text
 
@@ -172,15 +220,21 @@ class AttemptEffect:
                 raise EffectOpen(f"an attempt with fence {answer.since} may have had the effect of this step")
             case Closed():
                 logs.emit(events.EffectRefused(self._name.fence, answer.closed_to))
-                raise EffectClosed(answer.closed_to, late=False)
+                raise EffectClosed(answer.closed_to)
             case Opened():
                 logs.emit(events.EffectOpened(self._name.fence))
 
 
 def close_row(ledger: Ledger, name: EffectName, *, void: bool = False) -> Closing:
     """Close the row to a fence and say what that proves about its claim. A pure step has no row."""
+    return end_row(ledger, name, void=void, started=False)[0]
+
+
+def end_row(ledger: Ledger, name: EffectName, *, void: bool, started: bool) -> tuple[Closing, bool]:
+    """The same; and whether the effect of the attempt itself, which started it, is owed as late."""
     if name.effect is EffectClass.PURE:
-        return Closing(Fact.NONE)
-    found = ledger.rows_of(name.effect).close(name.run_id, name.step_id, name.kind, name.fence, void=void)
+        return Closing(Fact.NONE), False
+    end = ledger.effects.leave if started else ledger.rows_of(name.effect).close
+    found = end(name.run_id, name.step_id, name.kind, name.fence, void=void)
     logs.emit(events.EffectClosed(name.fence, found.state.value))
-    return Closing(fact(name.effect, found.state, void), found.result_text or "")
+    return Closing(fact(name.effect, found.state, void), found.result_text or ""), found.late

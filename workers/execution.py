@@ -147,7 +147,9 @@ def _perform(attempt: Attempt) -> str:
     value = attempt.find_action()(params, attempt.context())
     if isinstance(value, Snooze):
         raise value
-    return attempt.effect.finish(attempt.text_of(value))
+    text = attempt.text_of(value)
+    attempt.lease.action_returned()  # what follows may not be cut short: it alone tells the ledger of the effect
+    return attempt.effect.finish(text)
 
 
 # ---- how it ends
@@ -158,7 +160,6 @@ def _conclude(attempt: Attempt, ending: Ending) -> Verdict | None:
     if isinstance(ending, Finished):
         return _commit(attempt, ending.text)
     if isinstance(ending.error, LeaseLost):
-        givenup.late_effect(attempt, ending.error)
         return None
     try:
         return _end(attempt, ending.error)

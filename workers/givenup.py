@@ -1,17 +1,18 @@
 """Letters about steps: what a worker gives up on, or finds out too late, is written down for a person."""
 
+from contextlib import suppress
 from typing import Any
 
 from orchestrator import compensation, dead_letters, late_effects
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreUnavailable
-from orchestrator.store.replies import Dispatch, TooOften, UndoGivenUp
+from orchestrator.store.replies import TooOften, UndoGivenUp
 from orchestrator.telemetry import logs
 from schemas.dead_letter import DeadLetterKind
 from schemas.messages import StepMessage
 from schemas.states import EffectClass, Fact, StepStatus
 from workers import failures
 from workers.attempt import Attempt
-from workers.effects import EffectClosed
+from workers.effects import Lateness
 from workers.services import Letter, Services
 
 
@@ -26,9 +27,11 @@ def before_last_end(message: StepMessage, services: Services, known: Fact) -> No
 
 
 def after_hand_back(attempt: Attempt, verdict: Any, error: BaseException | None) -> None:
-    """No worker has the action, and that for long enough."""
+    """No worker has the action, and that for long enough. Should the letter not come through now, the run's end waits
+    for it."""
     if isinstance(verdict, TooOften) and isinstance(error, failures.UnknownAction):
-        _write(attempt.message, attempt.services, f"no worker supports {attempt.action}", {"action": attempt.action})
+        owed = dead_letters.unsupported(attempt.action, attempt.message.generation)
+        _write(attempt.message, attempt.services, owed.reason, owed.content)
 
 
 def after_undo(message: StepMessage, services: Services, verdict: Any) -> None:
@@ -45,42 +48,37 @@ def after_undo(message: StepMessage, services: Services, verdict: Any) -> None:
         _tell_unwritten("undo", away)
 
 
-def late_effect(attempt: Attempt, error: BaseException) -> None:
-    """The effect happened after its claim had been ended and judged: a person is told, and if the step was undone by
-    then, it is undone once more. An idempotent effect is harmless late, unless it was to be undone.
+def late_effect(attempt: Attempt, error: BaseException | None) -> None:
+    """The attempt is over, and the store did not take it. Where its effect has happened, or may have, after its claim
+    had been ended and judged, that is owed in the ledger from here on: if the step was undone, it is undone once more.
+    A person is told at once of what is sure; of the rest a supervisor finds out how much there is to tell.
     """
-    if not isinstance(error, EffectClosed) or not error.late:
-        return
-    granted = attempt.granted
-    if granted.effect != EffectClass.IDEMPOTENT:
-        content = {"action": attempt.action, "fence": granted.fence, "effect": granted.effect, "kind": attempt.kind}
-        _write(attempt.message, attempt.services, late_effects.REASON, content, cause=f"late:{attempt.kind}")
-    if attempt.kind == "do":
-        _undo_late(attempt)
+    with suppress(LedgerUnavailable):  # the lease has logged it, if nobody else can know
+        attempt.effect.leave(void=error is not None and failures.had_no_effect(error))
+    late, granted, kind = attempt.effect.late, attempt.granted, attempt.kind
+    if late is Lateness.SURE and granted.effect != EffectClass.IDEMPOTENT:
+        content = {"action": attempt.action, "fence": granted.fence, "effect": granted.effect, "kind": kind}
+        cause = f"late:{kind}:{granted.fence}"
+        _write(attempt.message, attempt.services, late_effects.REASON, content, cause=cause)
+    if kind == "do" and late is not Lateness.NOT:
+        more_to_undo(attempt)
 
 
 def more_to_undo(attempt: Attempt) -> None:
-    """The step is undone; what of it came late, while that was under way, is undone once more."""
-    message, ledger = attempt.message, attempt.services.ledger
-    try:
-        if ledger.effects.is_late(message.run_id, message.step_id):
-            _undo_late(attempt)
-    except LedgerUnavailable as away:
-        _tell_unwritten("late_effect", away)
+    """If the step is undone, and something of it came late that nobody undoes yet, have that undone.
 
-
-def _undo_late(attempt: Attempt) -> None:
-    """By a worker in its right mind: this one may be a process that was frozen, and has not long to live."""
+    By a worker in its right mind: this one may be a process that was frozen, and has not long to live.
+    """
     message, services = attempt.message, attempt.services
     try:
-        step = services.store.views.step(message.ref, message.step_id)
-    except StoreUnavailable as away:
-        _tell_unwritten("late_effect", away)
+        late = services.ledger.late.of(message.run_id, message.step_id)
+        step = services.store.views.step(message.ref, message.step_id) if late else None
+    except (LedgerUnavailable, StoreUnavailable) as away:
+        _tell_unwritten(late_effects.REASON, away)
         return
-    if step is not None and step.status == StepStatus.COMPENSATED:
-        fence = attempt.granted.fence
-        late = Dispatch("late", message.ref, message.generation, step.id, step.index, step.queue, step.limit_ms, fence)
-        services.publisher.publish((late,))
+    if late is None or late.begun or step is None or step.status != StepStatus.COMPENSATED:
+        return
+    services.publisher.publish((late_effects.message(message.ref, message.generation, step, late),))
 
 
 def _write(

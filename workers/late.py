@@ -45,7 +45,8 @@ class LateAttempt(UndoAttempt):
 
     @property
     def identity(self) -> StepIdentity:
-        return replace(super().identity, idempotency_key=late_effects.late_key(self.message.run_id, self.was))
+        key = late_effects.late_key(self.message.run_id, self.was, self.granted.fence)
+        return replace(super().identity, idempotency_key=key)
 
 
 def undo_late(message: LateMessage, services: Services) -> Report:

@@ -21,7 +21,7 @@ from typing import Final, Self, TypeVar
 
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreUnavailable
 from orchestrator.store.replies import Lost, Renewed, StopNow, UnknownRun
-from orchestrator.telemetry import events, logs
+from orchestrator.telemetry import aftermath, events, logs
 from workers import stopping
 from workers.outcomes import AttemptStopped, LeaseLost, RunEnding, TimeUp, WorkerStopping
 
@@ -80,6 +80,7 @@ class Lease:
         self._kill_at = float("inf")
         self._identity: logs.Identity = {}
         self._watched_by: Watcher | None = None
+        self._complained = False
 
     def __enter__(self) -> Self:
         self._identity = logs.snapshot()
@@ -109,15 +110,29 @@ class Lease:
         """From here on the process is not killed: what is left is ours, and bounded. Renewal goes on."""
         self._acting = False
 
-    def patiently(self, call: Callable[[], T]) -> T:
-        """Repeat a call that finds ledger or store away, while the claim may be kept; then its error is raised."""
+    def patiently(self, call: Callable[[], T], *, about_effect: bool = False) -> T:
+        """Repeat a call that finds ledger or store away, while the claim may be kept; then its error is raised.
+
+        about_effect: it says what may have happened outside. Once somebody may have ended the claim, and judged it
+        without that, this process alone knows: it goes on for as long as its message's own time limit lets it live.
+        """
         while True:
             try:
                 return call()
             except (LedgerUnavailable, StoreUnavailable):
-                if self._halt is not None or stopping.announced():
+                over = self._halt is not None or stopping.announced()
+                if over and not (about_effect and self._alone_knows(time.monotonic())):
                     raise
             time.sleep(_RETRY_S)
+
+    def _alone_knows(self, now: float) -> bool:
+        terms = self._terms
+        if self._halt is not Halt.LEASE_LOST and now < self._heard_at + self._lease_s:
+            return False
+        if not self._complained:  # at once: how it will end is not certain
+            self._complained = True
+            logs.emit(aftermath.EffectUntold(fence=terms.fence))
+        return now < terms.granted_at + (terms.limit_ms + terms.stop_grace_ms) / 1000
 
     @property
     def _lease_s(self) -> float:

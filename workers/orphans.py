@@ -10,12 +10,14 @@ Elsewhere nothing is adopted, and what a killed child has started lives on.
 import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+END_WITH_CHILD: Final = sys.platform == "linux"  # a killed child is proven dead with all that it has started
 _SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _STATE, _PARENT = 0, 1  # of /proc/<pid>/stat, counted from behind the command
 _POLL_S: Final = 0.005

@@ -3,15 +3,17 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from orchestrator.store.replies import Publish
+from orchestrator.store.replies import Fenced, Publish, UnknownRun
 from orchestrator.telemetry import events, logs
 from schemas.messages import StepMessage
+from workers import givenup
 from workers.attempt import Attempt
 from workers.outcomes import AlreadyApplied
 from workers.reports import word
 
+NOT_TAKEN: Final = (Fenced, UnknownRun)
 One = TypeVar("One", bound=Attempt)
 Said = TypeVar("Said")
 
@@ -42,10 +44,21 @@ def carry_out(
     logs.emit(events.JobStart(attempt.action, granted.effect, granted.attempt, granted.fence))
     with attempt.lease:
         ending = _perform(attempt, perform)
-        verdict = conclude(attempt, ending)
+        verdict = _see_out(attempt, ending, conclude)
     duration_ms = int((time.monotonic() - started) * 1000)
     logs.emit(events.JobEnd(attempt.action, word(verdict), granted.attempt, duration_ms))
     return ending, verdict
+
+
+def _see_out(attempt: One, ending: Ending, conclude: Callable[[One, Ending], Said]) -> Said:
+    """Tell the store; where it does not take what it is told, the ledger is to know what may have come late."""
+    verdict = None
+    try:
+        verdict = conclude(attempt, ending)
+        return verdict
+    finally:
+        if verdict is None or isinstance(verdict, NOT_TAKEN):
+            givenup.late_effect(attempt, ending.error if isinstance(ending, Unfinished) else None)
 
 
 def others(wave: Publish, message: StepMessage) -> Publish:

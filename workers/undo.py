@@ -157,6 +157,7 @@ def perform(attempt: UndoAttempt) -> str:
     value = action.undo(params, done, attempt.context())
     if isinstance(value, Snooze):
         raise value
+    attempt.lease.action_returned()
     return attempt.effect.finish(NOTHING)
 
 
@@ -165,7 +166,6 @@ def _conclude(attempt: UndoAttempt, ending: Ending) -> UndoVerdict | None:
     if isinstance(ending, Finished):
         return _commit(attempt)
     if isinstance(ending.error, LeaseLost):
-        givenup.late_effect(attempt, ending.error)
         return None
     try:
         return _end(attempt, ending.error)

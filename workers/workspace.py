@@ -11,7 +11,6 @@ Somebody who can plant links inside `tree` while a step writes can make that wri
 import errno
 import fcntl
 import hashlib
-import hmac
 import os
 import secrets
 import stat
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import MandorError
+from orchestrator.home import WORKSPACE_KEY, workspace_folder
 from workers.outcomes import NoEffect, PermanentError
 from workers.paths import path_parts
 
@@ -98,11 +98,10 @@ class Workspaces:
         return Workspace(folder, fence, fence if wrote is None else wrote)
 
     def _folder(self, run_id: str) -> Path:
-        name = hmac.new(self._key(), run_id.encode(), hashlib.sha256).hexdigest()[:40]
-        return self._home / "workspaces" / name
+        return workspace_folder(self._home, self._key(), run_id)
 
     def _key(self) -> bytes:
-        path = self._home / "workspace.key"
+        path = self._home / WORKSPACE_KEY
         with _plain_faults():
             self._home.mkdir(parents=True, exist_ok=True)
             try:

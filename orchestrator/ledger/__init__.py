@@ -1,20 +1,19 @@
 """The transactional memory of an installation: accepted runs, plans, effects, decisions, ends, dead letters."""
 
 from orchestrator.errors import EffectRefused, LedgerMissing, LedgerUnavailable
-from orchestrator.ledger.effects import (
+from orchestrator.ledger.answers import (
     AlreadyLanded,
     AlreadyOpen,
     Closed,
-    EffectRows,
     Fresh,
-    Kind,
     Landed,
-    Late,
     NotClosed,
     Opened,
     RowClosed,
-    fact,
 )
+from orchestrator.ledger.effect_row import Kind
+from orchestrator.ledger.effects import EffectRows, fact
+from orchestrator.ledger.late import Late
 from orchestrator.ledger.ledger import ANY_RUN, Ledger, open_ledger, upgrade_effects
 from orchestrator.ledger.rows import (
     Accepted,

@@ -1,5 +1,5 @@
 """Effect rows: may an effect start, and did it happen. One row per (run, step, kind); kind is "do" or "undo",
-or "late" for the undoing of what happened after the step had been undone.
+or "late" for the undoing of what happened after its claim had been ended.
 
 A row remembers `since` (the fence that opened it), `closed_to` (the newest fence whose claim was ended), `landed_by`,
 the step's token and the first result. Fences at or below `closed_to` are refused everything: their claim is over,
@@ -8,122 +8,34 @@ and what they left behind has already been judged. Each call is one short transa
     open   none -> open; open stays open for a class whose other side knows the idempotency key
     land   any  -> landed, with the result; refused after the close, and then remembered as late
     close  raises closed_to and says what it found; with `void` an open row of this very fence goes back to none
+    leave  the same by the attempt itself, whose effect may be out; after somebody else's close it is late
     found  after the close: somebody looked outside. open -> landed, or -> none where only this fence had opened it
     set_aside  the run is started over: landed -> none where a person wants the effect once more
 
-A late landing makes the row of kind "late" in the same transaction. Undoing it is owed until that row has landed, or is
-closed because there is nothing to undo, or nobody can.
+What is late is owed in the same transaction; see orchestrator.ledger.late.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, select, text, update
+from sqlalchemy import Connection, Row, Table, and_, exists, select, update
 
-from orchestrator.errors import EffectRefused
-from orchestrator.ledger.engine import insert_absent
-from orchestrator.ledger.tables import OWED_LATE, EffectState, effects
+from orchestrator.ledger.answers import (
+    AlreadyLanded,
+    AlreadyOpen,
+    Closed,
+    Fresh,
+    Landed,
+    NotClosed,
+    Opened,
+    RowClosed,
+)
+from orchestrator.ledger.effect_row import Effect, Kind, Transaction, check_token, locked_row, over
+from orchestrator.ledger.late import LateRows
+from orchestrator.ledger.tables import EffectState, effects
 from schemas.states import EffectClass, Fact
 
-Kind = Literal["do", "undo", "late"]
-Transaction = Callable[[], AbstractContextManager[Connection]]
 BLANK: Final = {"state": EffectState.NONE, "since": 0, "landed_by": 0, "result_text": None}
-
-
-@dataclass(frozen=True, slots=True)
-class Fresh:
-    """Nothing has landed and this fence is not closed: the effect may be done."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The effect may start now; from here on it may have happened."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyOpen:
-    """An effect that must not start twice was started by the fence `since`."""
-
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """The row holds this call's result."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyLanded:
-    """It happened before; result_text is the first result, as JSON."""
-
-    result_text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """The claim of this fence was ended; the newest fence that was is closed_to."""
-
-    closed_to: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowClosed:
-    """What close found: the state, and the result where the state is landed."""
-
-    state: EffectState
-    result_text: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class NotClosed:
-    """A claim of the step is newer than the one that was asked about, or has not been ended: nothing was written."""
-
-    since: int
-    closed_to: int
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """An effect that came late and is not undone yet. fence: up to which its claims were closed; begun: its undoing
-    began at some time; updated_at: when that was, or when it was last looked at."""
-
-    run_id: str
-    step_id: str
-    fence: int
-    begun: bool
-    updated_at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """The names of one effect, and the table that has its row."""
-
-    run_id: str
-    step_id: str
-    kind: Kind
-    table: Table
-
-    def blank(self) -> dict[str, Any]:
-        """The values of a row nobody has touched."""
-        return {
-            "run_id": self.run_id,
-            "step_id": self.step_id,
-            "kind": self.kind,
-            "state": EffectState.NONE,
-            "since": 0,
-            "closed_to": 0,
-            "landed_by": 0,
-            "late": False,
-            "token": None,
-            "result_text": None,
-            "updated_at": 0,
-        }
-
-    def matches(self) -> ColumnElement[bool]:
-        column = self.table.c
-        return and_(column.run_id == self.run_id, column.step_id == self.step_id, column.kind == self.kind)
 
 
 class EffectRows:
@@ -138,6 +50,7 @@ class EffectRows:
         self._read = read
         self._clock = clock
         self._table = table
+        self.late = LateRows(begin, read, clock, table)
 
     def _effect(self, run_id: str, step_id: str, kind: Kind) -> Effect:
         return Effect(run_id, step_id, kind, self._table)
@@ -166,7 +79,15 @@ class EffectRows:
             if isinstance(answer, Opened):
                 since = row.since if row.state == EffectState.OPEN else fence
                 self._write(connection, effect, state=EffectState.OPEN, since=since, token=token)
+                if kind == "undo" and row.state == EffectState.NONE:  # a repeat under the same key may do nothing more
+                    self.late.take_over(connection, run_id, step_id, fence)
         return answer
+
+    def begin_undo(self, run_id: str, step_id: str, fence: int) -> None:
+        """Say that an idempotent undo begins. It opens no row, and does all there is to do each time."""
+        with self._begin() as connection:
+            locked_row(connection, self._effect(run_id, step_id, "undo"), None)
+            self.late.take_over(connection, run_id, step_id, fence)
 
     def land(
         self,
@@ -181,7 +102,8 @@ class EffectRows:
         """Record that an effect happened, with its result (JSON); the first result stays.
 
         Without a connection: a transaction of its own. The effect is in the world by now, so a refusal (Closed) marks
-        the row late: it happened after its claim had been ended and judged.
+        the row late: it happened after its claim had been ended and judged. What undoes a late one is not late itself:
+        whoever ended its claim has told a person.
         With a connection: a part of the caller's transaction, which must hold the effect too and which the caller ends.
         On AlreadyLanded and Closed the caller must roll back, and then nothing has happened.
         EffectRefused: the row belongs to another step token; roll back as well. That the connection leads to the
@@ -192,9 +114,10 @@ class EffectRows:
             return self._land(connection, effect, fence, token, result_text)
         with self._begin() as own:
             answer = self._land(own, effect, fence, token, result_text)
-            if isinstance(answer, Closed):
+            if isinstance(answer, Closed) and kind != "late":
                 self._write(own, effect, late=True)
-                self._owe(own, effect)
+            if isinstance(answer, Closed) and kind == "do":
+                self.late.owe(own, run_id, step_id)
         return answer
 
     def close(self, run_id: str, step_id: str, kind: Kind, fence: int, void: bool = False) -> RowClosed:
@@ -205,11 +128,25 @@ class EffectRows:
         """
         effect = self._effect(run_id, step_id, kind)
         with self._begin() as connection:
+            return self._close(connection, effect, locked_row(connection, effect, None), fence, void)
+
+    def leave(self, run_id: str, step_id: str, kind: Kind, fence: int, void: bool = False) -> RowClosed:
+        """The attempt itself ends, without a landing though its effect may be out. As close; but where somebody else
+        closed before, a step was judged without that effect, and it is late. Not if the row holds it after all, nor
+        if another attempt landed, whose effect is then this one as well, unless it is being taken back. An undo is
+        never late: it is tried again under the same key, or there is a letter.
+
+        void: the action raised NoEffect.
+        """
+        effect = self._effect(run_id, step_id, kind)
+        with self._begin() as connection:
             row = locked_row(connection, effect, None)
-            state = EffectState.NONE if void and may_void(row, fence) else EffectState(row.state)
-            since = row.since if state is EffectState.OPEN else 0
-            self._write(connection, effect, state=state, since=since, closed_to=max(row.closed_to, fence))
-        return RowClosed(state, row.result_text)
+            if fence > row.closed_to:
+                return self._close(connection, effect, row, fence, void)
+            late = kind == "do" and not void and self._may_be_out(connection, effect, row, fence)
+            if late:
+                self.late.owe(connection, run_id, step_id)
+        return RowClosed(EffectState(row.state), row.result_text, late)
 
     def answer(
         self,
@@ -248,30 +185,6 @@ class EffectRows:
                 row.step_id: row.token for row in connection.execute(select(column.step_id, column.token).where(mine))
             }
 
-    def is_late(self, run_id: str, step_id: str) -> bool:
-        """Whether an effect of the step happened after its claim had been ended."""
-        with self._read() as connection:
-            query = select(self._table.c.late).where(self._effect(run_id, step_id, "do").matches())
-            return bool(connection.execute(query).scalar())
-
-    def owed_late(self, untouched_since: int, limit: int) -> list[Late]:
-        """Up to `limit` late effects that are to be undone, those first that nobody has touched for longest."""
-        effects = self._table
-        done = effects.alias("done")
-        same = and_(done.c.run_id == effects.c.run_id, done.c.step_id == effects.c.step_id, done.c.kind == "do")
-        fence = select(done.c.closed_to).where(same).scalar_subquery()
-        # the index's own words, without parameters: only so a database sees that it fits
-        query = select(effects.c.run_id, effects.c.step_id, fence, effects.c.state, effects.c.updated_at)
-        owed = query.where(text(OWED_LATE), effects.c.updated_at <= untouched_since).order_by(effects.c.updated_at)
-        with self._read() as connection:
-            rows = connection.execute(owed.limit(limit)).all()
-        return [Late(run_id, step_id, to, state == EffectState.OPEN, at) for run_id, step_id, to, state, at in rows]
-
-    def postpone_late(self, run_id: str, step_id: str) -> None:
-        """Somebody has looked at it; nobody else needs to for a while."""
-        with self._begin() as connection:
-            self._write(connection, self._effect(run_id, step_id, "late"))
-
     def found(self, run_id: str, step_id: str, kind: Kind, fence: int, result_text: str | None) -> RowClosed:
         """Write down what became of an open effect whose claim was ended: its result (JSON), or None: it did not
         happen and can no more. Answers the row as it stands then.
@@ -303,11 +216,26 @@ class EffectRows:
                     undone = step_id in anew and row.state == EffectState.LANDED
                     self._write(connection, effect, closed_to=max(row.closed_to, fence), **(BLANK if undone else {}))
 
-    def _owe(self, connection: Connection, effect: Effect) -> None:
-        """Remember that a late effect is to be undone; also if another one of the step was before."""
-        late = self._effect(effect.run_id, effect.step_id, "late")
-        if effect.kind == "do" and locked_row(connection, late, None).state != EffectState.OPEN:
-            self._write(connection, late, state=EffectState.NONE, since=0, closed_to=0)
+    def _close(
+        self, connection: Connection, effect: Effect, row: Row[Any], fence: int, void: bool = False
+    ) -> RowClosed:
+        if effect.kind == "late" and fence <= over(row):  # a round that is over ends no other
+            return RowClosed(EffectState(row.state), row.result_text)
+        state = EffectState.NONE if void and may_void(row, fence) else EffectState(row.state)
+        since = row.since if state is EffectState.OPEN else 0
+        self._write(connection, effect, state=state, since=since, closed_to=max(row.closed_to, fence))
+        if effect.kind == "late":
+            self.late.next_round(connection, effect, row, fence)
+        return RowClosed(state, row.result_text)
+
+    def _may_be_out(self, connection: Connection, effect: Effect, row: Row[Any], fence: int) -> bool:
+        if row.state != EffectState.LANDED:
+            return True
+        return row.landed_by != fence and self._is_taken_back(connection, effect)
+
+    def _is_taken_back(self, connection: Connection, effect: Effect) -> bool:
+        undo = self._effect(effect.run_id, effect.step_id, "undo")
+        return bool(connection.execute(select(exists().where(undo.matches()))).scalar())
 
     def _land(
         self, connection: Connection, effect: Effect, fence: int, token: str, result_text: str
@@ -318,39 +246,25 @@ class EffectRows:
             return answer
         landed = {"state": EffectState.LANDED, "landed_by": fence, "token": token, "result_text": result_text}
         self._write(connection, effect, **landed)
+        if effect.kind == "late":
+            self.late.next_round(connection, effect, row, fence)
         return Landed()
 
     def _write(self, connection: Connection, effect: Effect, **values: Any) -> None:
         connection.execute(update(self._table).where(effect.matches()).values(updated_at=self._clock(), **values))
 
 
-def locked_row(connection: Connection, effect: Effect, token: str | None) -> Row[Any]:
-    """The row of an effect, locked until the transaction ends and made if it was not there."""
-    insert_absent(connection, effect.table, effect.blank())
-    row = connection.execute(select(effect.table).where(effect.matches()).with_for_update()).one()
-    if token is not None:
-        check_token(effect, row, token)
-    return row
-
-
-def check_token(effect: Effect, row: Row[Any], token: str) -> None:
-    """EffectRefused if the row was written for another action or other params."""
-    if row.token is not None and row.token != token:
-        message = f"step {effect.step_id} of run {effect.run_id} left an effect of another token, {row.token}"
-        raise EffectRefused(message, path=effect.step_id, hint="the plan was changed under a run: start a new one")
-
-
 def refusal(row: Row[Any], fence: int) -> AlreadyLanded | Closed | None:
     """Why a fence may not land: closed first, but a landing repeated by its own fence is no stranger."""
-    if fence <= row.closed_to and not (row.state == EffectState.LANDED and row.landed_by == fence):
-        return Closed(row.closed_to)
+    if fence <= over(row) and not (row.state == EffectState.LANDED and row.landed_by == fence):
+        return Closed(over(row))
     return AlreadyLanded(row.result_text) if row.state == EffectState.LANDED else None
 
 
 def may_open(row: Row[Any], fence: int, effect_class: EffectClass) -> Opened | AlreadyOpen | AlreadyLanded | Closed:
     """Whether a fence may start the effect of a row."""
-    if fence <= row.closed_to:
-        return Closed(row.closed_to)
+    if fence <= over(row):
+        return Closed(over(row))
     if row.state == EffectState.LANDED:
         return AlreadyLanded(row.result_text)
     if row.state == EffectState.OPEN and effect_class is not EffectClass.KEYED:

@@ -16,7 +16,9 @@ from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, del
 from sqlalchemy import exc as sql
 
 from orchestrator.errors import LedgerError, LedgerMissing
-from orchestrator.ledger.effects import AlreadyLanded, Closed, EffectRows, Fresh, Kind, Landed, RowClosed
+from orchestrator.ledger.answers import AlreadyLanded, Closed, Fresh, Landed, RowClosed
+from orchestrator.ledger.effect_row import Kind
+from orchestrator.ledger.effects import EffectRows
 from orchestrator.ledger.engine import Database, is_ours
 from orchestrator.ledger.tables import EffectState, effects
 

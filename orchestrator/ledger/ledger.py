@@ -8,7 +8,8 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from orchestrator.ledger import history, prune, reads, writes
-from orchestrator.ledger.effects import EffectRows, NotClosed, RowClosed
+from orchestrator.ledger.answers import NotClosed, RowClosed
+from orchestrator.ledger.effects import EffectRows
 from orchestrator.ledger.elsewhere import Elsewhere, TransactionalRows
 from orchestrator.ledger.engine import PATIENCE_S, Database
 from orchestrator.ledger.history import History
@@ -60,6 +61,7 @@ class Ledger:
         self.effects = EffectRows(database.writing, database.reading, clock)
         self.history = History(database.writing, database.reading, clock)
         self.losses = Losses(database.writing, database.reading, clock)
+        self.late = self.effects.late
         self.transactional = TransactionalRows(self.effects, elsewhere)
 
     def rows_of(self, effect: EffectClass) -> EffectRows | TransactionalRows:

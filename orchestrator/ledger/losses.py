@@ -19,7 +19,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, and_, func, inser
 
 from orchestrator.errors import Superseded
 from orchestrator.ledger.drained import restores, run_states
-from orchestrator.ledger.effects import Kind
+from orchestrator.ledger.effect_row import Kind
 from orchestrator.ledger.tables import EffectState, decisions, effects, epochs
 
 PAGE: Final = 500

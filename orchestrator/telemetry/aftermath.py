@@ -64,3 +64,24 @@ class UndoGivenUp(Occurrence):
     kind: str
     attempt: int
     where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EffectMayBeLate(Occurrence):
+    """An attempt that had begun its effect ended without a result after somebody else had ended its claim."""
+
+    event = "effect.may_be_late"
+    level = "warning"
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class EffectUntold(Occurrence):
+    """An effect may have happened, its claim may have been ended, and the ledger cannot be told now.
+
+    Should this process end before it is, nobody else knows; the line's other fields say which effect it is.
+    """
+
+    event = "effect.untold"
+    level = "error"
+    fence: int

@@ -297,7 +297,7 @@ def account(system: System, place: str, run_id: str) -> Account:
     counted = ("noted", "undone", "found_nothing")
     acted, undone, in_vain = (sum(line["what"] == what for line in log) for what in counted)
     letters = sorted(letter.reason for letter in system.view(run_id).dead_letters)
-    late = system.installed.ledger.effects.is_late(run_id, place)
+    late = place in system.installed.ledger.late.refused(run_id)
     return status(system, run_id), acted, undone, in_vain, late, letters
 
 

@@ -1,12 +1,15 @@
 """Poison: what stops no worker, starts nothing again, and is read by a person in the end."""
 
 import json
+import os
+import signal
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from orchestrator import dispatch
+from tests.support.held import GIVEN_UP
 from tests.support.poison import envelope, garbage, step_body, strangers
 from tests.support.system import LEASE_S, SWEEP_S, System, step
 from tests.support.waiting import eventually
@@ -191,6 +194,20 @@ def test_an_action_that_no_worker_has_is_handed_back_and_then_a_dead_letter(new_
     assert len(back) >= 3
     assert int(back[-1].at) - int(back[0].at) >= 2000
     assert view.steps[0].attempt <= 1
+
+
+def test_a_worker_killed_before_that_letter_leaves_it_to_the_end_of_the_run(
+    new_system: Any,
+) -> None:
+    system = new_system(dispatch_deadline_s=2, actions="tests.support.talkative")
+    system.start_control()
+    system.start_steps(concurrency=1, env={"MANDOR_ACTIONS": "tests.support.held"})
+    run_id = system.submit(step("test.talk", GIVEN_UP, mark="x", end="success"))
+    held = eventually(lambda: system.effects(run_id=run_id, what="held"), timeout_s=30, what="the step given up")
+    os.kill(held[0]["pid"], signal.SIGKILL)
+    view = system.wait(run_id, timeout_s=60)
+    assert view.status == "failed"
+    assert [letter.reason for letter in view.dead_letters] == ["no worker supports test.talk"]
 
 
 def test_an_action_that_another_worker_has_runs_there(new_system: Any) -> None:

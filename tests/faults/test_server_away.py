@@ -47,6 +47,9 @@ def test_ten_running_once_steps_outlast_an_outage(server: EmbeddedServer, system
     assert [(one.status, one.attempt) for one in view.steps] == [("completed", 1)] * STEPS
     assert sorted(line["value"] for line in system.effects(what="noted")) == [str(i) for i in range(STEPS)]
     assert len(system.effects(what="began")) == STEPS
+    assert "beat" in system.processes.running()
+    now = system.installed.store.now_ms()
+    eventually(lambda: system.installed.store.views.last_pass(0, "leases") > now, what="a pass: the same beat ticks")
 
 
 def restart(server: EmbeddedServer, system: System) -> None:

@@ -15,13 +15,13 @@ from orchestrator.ledger import (
     Closed,
     EffectState,
     Fresh,
+    Kind,
     Landed,
     Ledger,
     RowClosed,
     open_ledger,
     upgrade_effects,
 )
-from orchestrator.ledger.effects import Kind
 from schemas.states import EffectClass
 from tests.support.ledgers import Places, url_of
 from tests.support.shop import open_shop, sales, sell_in

@@ -46,10 +46,14 @@ class Late:
         answer = self.ledger.effects.land(self.scene.ref.run_id, "a", "do", self.fence, self.token, "1")
         assert isinstance(answer, Closed)
 
-    def begin(self) -> None:
+    def leave(self) -> None:
+        """The same attempt, but its action raises."""
+        assert self.ledger.effects.leave(self.scene.ref.run_id, "a", "do", self.fence).late
+
+    def begin(self, fence: int | None = None) -> None:
         """A worker begins to undo what came late."""
         rows, run_id = self.ledger.effects, self.scene.ref.run_id
-        assert rows.open(run_id, "a", "late", self.fence, self.token, EffectClass.ONCE) == Opened()
+        assert rows.open(run_id, "a", "late", fence or self.fence, self.token, EffectClass.ONCE) == Opened()
 
     def after(self, ms: int) -> Counts:
         """The counts of a pass so much later."""
@@ -114,6 +118,65 @@ def test_who_dies_before_telling_of_it_leaves_a_letter_all_the_same(made: Late, 
     harmless = "idempotent" in request.node.name
     assert made.letters() == ([] if harmless else [("step", "late_effect")])
     made.messages()
+
+
+@pytest.mark.parametrize("made", ["keyed", "once", "idempotent"], indirect=True)
+def test_who_raised_when_all_was_over_has_it_looked_for(made: Late, request: pytest.FixtureRequest) -> None:
+    """A person is told by the supervisor: the process itself may be gone."""
+    made.undo()
+    made.leave()
+    assert (made.after(CHECK_MS).sent, made.messages()) == (1, 1)
+    harmless = "idempotent" in request.node.name
+    assert made.letters() == ([] if harmless else [("step", "late_effect")])
+
+
+@pytest.mark.parametrize("made", ["keyed", "once"], indirect=True)
+def test_another_attempt_under_the_same_key_may_complete_the_step(made: Late, request: pytest.FixtureRequest) -> None:
+    """A keyed step of which nobody is sure is nobody's business while its run goes on; a `once` step is at once."""
+    made.leave()
+    made.after(CHECK_MS)
+    told = [("step", "late_effect")]
+    assert made.letters() == ([] if "keyed" in request.node.name else told)
+    made.undo()
+    assert made.after(CHECK_MS).sent == 1
+    assert made.letters() == told
+    made.messages()
+
+
+def test_one_that_cannot_be_dealt_with_stands_in_nobodys_way(made: Late) -> None:
+    """Its step's record is damaged; it has waited longer than the other."""
+    other = ref_of("other")
+    made.ledger.accept(run_named("other"))
+    second = doubtful(Scene(made.scene.store, made.scene.clock, other), made.app, made.ledger, made.queue, "keyed")
+    for late in (made, second):
+        late.undo()
+        late.come()
+        made.scene.clock.advance(1)
+    keys = made.scene.store.keys
+    made.app.backend.client.hset(keys.part(made.scene.ref, "steps"), "a", "{")
+    counts = made.after(CHECK_MS)
+    assert (counts.taken, counts.failed, counts.sent) == (2, 1, 1)
+    assert made.after(CHECK_MS - 1) == Counts()
+    made.messages()
+
+
+def test_each_late_effect_that_cannot_be_undone_has_a_letter(made: Late) -> None:
+    made.undo()
+    for fence in (made.fence, made.fence + 1):
+        made.come()
+        made.begin(fence)
+        made.after(LIMIT_MS + GRACE_MS + 1)
+    assert [kind for kind, _ in made.letters()] == ["undo", "undo", "step"]
+    assert made.after(10 * LIMIT_MS) == Counts()
+
+
+def test_a_refused_landing_that_undoing_took_over_is_told_when_the_run_ends(made: Late) -> None:
+    """Its process died before its letter, and no supervisor had looked yet."""
+    made.come()
+    made.ledger.effects.open(made.scene.ref.run_id, "a", "undo", made.fence + 1, made.token, EffectClass.KEYED)
+    made.undo()
+    assert made.letters() == [("step", "late_effect")]
+    assert made.after(CHECK_MS) == Counts()
 
 
 def test_a_worker_that_is_lost_while_it_undoes_is_missed(made: Late) -> None:

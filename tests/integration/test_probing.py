@@ -14,6 +14,7 @@ from schemas.states import EffectClass
 from tests.support.installation import celery_app
 from tests.support.servers import Server
 from tests.support.workbench import Run, Workbench, narrowed, workbench
+from workers import orphans
 from workers.context import Context
 from workers.reports import Done, GivenUp, Later, Nothing
 
@@ -99,6 +100,18 @@ def test_an_attempt_that_raised_though_it_had_its_effect_is_completed(bench: Wor
     assert isinstance(run.deliver(), Done)
     assert (run.step().status, run.result()) == ("completed", {"charge_id": "c-1"})
     assert seen[0].idempotency_key == f"idem:{run.ref.run_id}:s0:0"
+
+
+def test_where_what_a_child_has_started_may_live_on_nobody_says_that_it_had_no_effect(
+    bench: Workbench, reclaim: Reclaim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other systems than Linux: a command of the dead child may be about to act."""
+    monkeypatch.setattr(orphans, "END_WITH_CHILD", False)
+    run = asked(bench, "once", lambda _params, _ctx: None)
+    lose(run, dead=True)
+    reclaim(run)
+    run.close()
+    assert run.step().status == "in_doubt"
 
 
 def test_of_an_attempt_that_raised_nobody_says_that_it_had_no_effect(bench: Workbench) -> None:

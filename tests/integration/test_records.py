@@ -29,7 +29,7 @@ perform: Callable[..., RecordMutated] = mutate_record
 
 def context(ledger: Ledger, step_id: str, fence: int = 1) -> Context:
     """What the action is handed, as far as it asks."""
-    row = AttemptEffect(ledger, EffectName("r", step_id, fence, TOKEN, EffectClass.TRANSACTIONAL), lambda call: call())
+    row = AttemptEffect(ledger, EffectName("r", step_id, fence, TOKEN, EffectClass.TRANSACTIONAL), called)
     services = Services(
         workspace=never,
         result=never,
@@ -39,6 +39,10 @@ def context(ledger: Ledger, step_id: str, fence: int = 1) -> Context:
         log=structlog.get_logger,
     )
     return Context(StepIdentity("r", None, step_id, 1, fence, f"idem:r:{step_id}:0"), Policy(), services)
+
+
+def called(call: Callable[[], Any], *, about_effect: bool = False) -> Any:
+    return call()
 
 
 def never(*_: object) -> NoReturn:

@@ -17,6 +17,7 @@ from schemas.ids import RunRef
 from schemas.states import EffectClass, Fact
 from tests.support.servers import Server
 from tests.support.world import World, world_on
+from workers.workspace import Workspaces
 
 
 @pytest.fixture
@@ -251,3 +252,27 @@ def test_a_retry_that_the_store_will_refuse_touches_no_row(world: World) -> None
     world.settle()
     assert retry(world, "a", new_keys=("a",)).outcome == "in_doubt:b"
     assert world.ledger.effects.landed(world.run_id).keys() == {"a"}
+
+
+def wrote_a_file(world: World) -> None:
+    world.accept(on_failure="stop").admit(
+        world.step("a", 0, effect="idempotent", action="create_file"), world.step("b", 1, "a")
+    )
+    did(world, "a", '{"path":"report.txt"}')
+    fail(world, "b")
+    world.settle()
+
+
+def test_a_run_whose_workspace_is_gone_is_refused_unless_its_files_are_written_again(world: World) -> None:
+    wrote_a_file(world)
+    with pytest.raises(DecisionRefused, match=r"the workspace in which it wrote report\.txt is gone") as refused:
+        retry(world)
+    assert "--from a" in str(refused.value.hint)
+    assert world.ledger.decisions_of(world.run_id) == []
+    assert retry(world, "a").outcome == "retried:2"
+
+
+def test_a_run_whose_workspace_is_there_is_started_over(world: World, tmp_path: Path) -> None:
+    wrote_a_file(world)
+    Workspaces(tmp_path).open(world.run_id, 1)
+    assert retry(world).outcome == "retried:2"

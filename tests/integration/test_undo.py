@@ -19,6 +19,7 @@ from tests.support.workbench import Run, Workbench, narrowed, workbench
 from workers.actions.files import create_file
 from workers.actions.records import mutate_record
 from workers.context import Context, NoEffect, PermanentError, Snooze
+from workers.outcomes import LeaseLost, TimeUp
 from workers.reports import Done, GivenUp, Later, Nothing
 
 WITH_EFFECT = tuple(effect.value for effect in EffectClass if effect is not EffectClass.PURE)
@@ -507,8 +508,10 @@ def test_a_file_in_doubt_is_taken_away_and_cannot_come_back(built_in: Office) ->
 # ---- what comes late
 
 
-def frozen_until_all_is_over(office: Office, effect: str) -> tuple[Run, list[str]]:
-    """A step whose worker is frozen past its last guard: it is closed, undone, the run ended; then the effect comes."""
+def frozen_until_all_is_over(office: Office, effect: str, raises: Exception | None = None) -> tuple[Run, list[str]]:
+    """A step whose worker is frozen past its last guard: it is closed, undone, the run ended; then the effect comes.
+    raises: how its action ends after that.
+    """
     world: list[str] = []
     runs: list[Run] = []
 
@@ -525,13 +528,15 @@ def frozen_until_all_is_over(office: Office, effect: str) -> tuple[Run, list[str
                 ctx.effect(connection, Doubled(value=1))
                 world.append("did")
         world.append("did")
+        if raises is not None:
+            raise raises
         return Doubled(value=1)
 
     def take_back(params: Params, done: Doubled | None, ctx: Context) -> None:
         assert (done, ctx.in_doubt) == (None, True)
         if "did" in world:
             world.remove("did")
-            world.append(f"undone by {ctx.idempotency_key.rpartition(':')[2]}")
+            world.append(f"undone by {ctx.idempotency_key.split(':', 4)[-1]}")
 
     office.bench.registry.action("act", effect=effect, attempts=1)(act).compensation(take_back)
     run = office.bench.planned({"action": "act", "params": {}})
@@ -549,9 +554,75 @@ def test_an_effect_that_comes_when_all_is_over_is_undone_once_more(office: Offic
     (late,) = [one for wave in office.bench.outbox.waves for one in wave if one.kind == "late"]
     for _ in range(3):
         run.undo_late(late.fence)
-    assert world == ["undone by late"]
+    assert world == [f"undone by undo:late:{late.fence}"]
     assert run.state == ended
     assert row_of(run, "s0", "late") == "AlreadyLanded"
+
+
+ENDINGS = {
+    "told to stop": LeaseLost("this attempt no longer holds its claim"),
+    "no time left": TimeUp("the attempt has used up its time limit"),
+    "no answer": TimeoutError("no answer"),
+    "no use": PermanentError("refused"),
+    "snooze": Snooze(1),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("effect", ["idempotent", "keyed", "once"])
+def test_what_may_have_come_when_all_is_over_is_looked_for_once_more(office: Office, effect: str, ending: str) -> None:
+    """Its action raises instead of returning: nobody knows whether it is out, and the compensation is asked to look."""
+    run, world = frozen_until_all_is_over(office, effect, ENDINGS[ending])
+    ended = run.state
+    assert (ended.status, world) == ("compensated", ["did"])
+    (late,) = [one for wave in office.bench.outbox.waves for one in wave if one.kind == "late"]
+    run.undo_late(late.fence)
+    assert (world, run.state) == ([f"undone by undo:late:{late.fence}"], ended)
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "keyed", "once"])
+def test_an_action_that_vouches_for_it_has_nothing_to_be_undone(office: Office, effect: str) -> None:
+    run, _ = frozen_until_all_is_over(office, effect, NoEffect("nothing was sent"))
+    assert office.bench.outbox.sent("late") == []
+    assert office.bench.ledger.late.of(run.ref.run_id, "s0") is None
+
+
+def test_two_attempts_that_come_late_are_both_undone(office: Office) -> None:
+    """The second while the first is being undone."""
+    run, world = frozen_until_all_is_over(office, "keyed")
+    takes_back = office.bench.registry._actions["act"].undo
+    assert takes_back is not None
+
+    def undo(*given: Any) -> Any:
+        done = takes_back(*given)
+        if len(world) == 1:
+            come_late(office, run)
+            world.append("did")
+        return done
+
+    office.bench.registry._actions["act"].undo = undo
+    first = office.bench.outbox.waves[-1][0].fence
+    for _ in range(2):
+        run.undo_late(first)
+    second = office.bench.ledger.late.of(run.ref.run_id, "s0")
+    assert second is not None
+    for _ in range(2):
+        run.undo_late(second.fence)
+    assert world == [f"undone by undo:late:{fence}" for fence in (first, second.fence)]
+    assert office.bench.ledger.late.of(run.ref.run_id, "s0") is None
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "keyed", "once"])
+def test_what_comes_late_before_its_undo_begins_is_undone_by_that(office: Office, effect: str) -> None:
+    calls: list[str] = []
+    office.declare("act", effect, undo=lambda _params, _done, ctx: calls.append(ctx.idempotency_key))
+    run = office.failed_after("act")
+    run.settle()
+    come_late(office, run)
+    run.undo()
+    assert len(calls) == 1
+    assert office.bench.outbox.sent("late") == []
+    assert office.bench.ledger.late.of(run.ref.run_id, "s0") is None
 
 
 def test_a_transaction_never_comes_late(office: Office) -> None:

@@ -13,12 +13,13 @@ from typing import Any
 
 from orchestrator.ledger import Closed, EffectRows
 from orchestrator.store.guard import Guard
+from orchestrator.store.replies import TooOften
 from tests.support.business import Note, Value, log_effect
 from workers import Context, action
 from workers.attempt import Attempt
 
 POPPED, CLAIMED, OPENED, ACTED, LANDED, COMMITTED = "popped", "claimed", "opened", "acted", "landed", "committed"
-REFUSED = "refused"
+REFUSED, GIVEN_UP = "refused", "given_up"
 
 
 def hold_at(place: str, run_id: str, step_id: str) -> None:
@@ -81,6 +82,7 @@ if "EFFECT_LOG" in os.environ:  # a worker's process: a test only needs the name
     holding(EffectRows, "open", of_row, after=OPENED)
     holding(EffectRows, "land", of_row, before=ACTED, after=REFUSED, where=lambda answer: isinstance(answer, Closed))
     holding(Guard, "complete_step", of_ref, before=LANDED, after=COMMITTED)
+    holding(Guard, "hand_back", of_ref, after=GIVEN_UP, where=lambda answer: isinstance(answer, TooOften))
 
 
 @action("test.look", effect="pure")

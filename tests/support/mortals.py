@@ -166,7 +166,7 @@ class Mortals:
         return {duty: members for duty, members in found.items() if members}
 
     def owed(self) -> list[Any]:
-        return list(self.ledger.effects.owed_late(self.clock.now + WAIT_MS, 10))
+        return list(self.ledger.late.owed(self.clock.now + WAIT_MS, 10))
 
     def sweep(self) -> None:
         """Every supervisor once, each a process of its own."""

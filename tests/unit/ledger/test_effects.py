@@ -18,7 +18,9 @@ from orchestrator.ledger import (
     EffectRows,
     EffectState,
     Fresh,
+    Kind,
     Landed,
+    Late,
     Ledger,
     Opened,
     RowClosed,
@@ -147,7 +149,7 @@ def come_late(ledger: Ledger, fence: int = 1, kind: Any = "do") -> None:
 
 def owed(ledger: Ledger, ago_ms: int = 0) -> list[tuple[str, int, bool]]:
     """Step, fence, begun of late effects that nobody has touched for so long."""
-    found = ledger.effects.owed_late(ledger.now_ms() - ago_ms, 10)
+    found = ledger.late.owed(ledger.now_ms() - ago_ms, 10)
     return [(late.step_id, late.fence, late.begun) for late in found]
 
 
@@ -155,14 +157,14 @@ def test_what_came_late_is_owed_until_it_is_undone(ledger: Ledger) -> None:
     come_late(ledger)
     assert (owed(ledger), owed(ledger, 60_000)) == ([("s", 1, False)], [])
     ledger.effects.open("r", "s", "late", 2, TOKEN, EffectClass.ONCE)
-    assert owed(ledger) == [("s", 1, True)]
+    assert owed(ledger) == [("s", 2, True)]
     ledger.effects.land("r", "s", "late", 2, TOKEN, "null")
     assert owed(ledger) == []
 
 
 def test_what_came_late_is_owed_until_it_is_given_up(ledger: Ledger) -> None:
     come_late(ledger)
-    ledger.effects.close("r", "s", "late", 1)
+    assert ledger.late.end(late_of(ledger))
     assert owed(ledger) == []
 
 
@@ -174,8 +176,120 @@ def test_another_late_effect_is_owed_again(ledger: Ledger, end: str) -> None:
     else:
         ledger.effects.close("r", "s", "late", 2)
     come_late(ledger, 2)
-    assert owed(ledger) == [("s", 2, False)]
-    assert ledger.effects.open("r", "s", "late", 2, TOKEN, EffectClass.ONCE) == Opened()
+    assert owed(ledger) == [("s", 3, False)]
+    assert ledger.effects.open("r", "s", "late", 2, TOKEN, EffectClass.ONCE) == Closed(2)
+    assert ledger.effects.open("r", "s", "late", 3, TOKEN, EffectClass.ONCE) == Opened()
+
+
+@pytest.mark.parametrize("end", ["landed", "failed", "given up", "given up, then failed"])
+def test_what_comes_late_while_another_is_undone_is_owed_when_that_is_over(ledger: Ledger, end: str) -> None:
+    come_late(ledger, 1)
+    ledger.effects.open("r", "s", "late", 2, TOKEN, EffectClass.ONCE)
+    come_late(ledger, 2)
+    assert owed(ledger) == [("s", 2, True)]
+    if end == "landed":
+        assert ledger.effects.land("r", "s", "late", 2, TOKEN, "null") == Landed()
+    if end.startswith("given up"):
+        assert ledger.late.end(late_of(ledger))
+    if end.endswith("failed"):
+        ledger.effects.close("r", "s", "late", 2)
+    assert owed(ledger) == [("s", 3, False)]
+
+
+def test_a_round_that_is_over_ends_no_other(ledger: Ledger) -> None:
+    """Its worker was slow and was given up, its supervisor has looked long ago."""
+    come_late(ledger, 1)
+    unbegun = late_of(ledger)
+    ledger.effects.open("r", "s", "late", 2, TOKEN, EffectClass.ONCE)
+    assert not ledger.late.end(unbegun)
+    begun = late_of(ledger)
+    assert ledger.late.end(begun)
+    come_late(ledger, 2)
+    assert ledger.effects.land("r", "s", "late", 2, TOKEN, "null") == Closed(2)
+    ledger.effects.close("r", "s", "late", 2)
+    assert not ledger.late.end(begun)
+    assert owed(ledger) == [("s", 3, False)]
+
+
+def late_of(ledger: Ledger) -> Late:
+    found = ledger.late.of("r", "s")
+    assert found is not None
+    return found
+
+
+# ---- an attempt that leaves without a landing
+
+
+@pytest.mark.parametrize("effect_class", ["idempotent", "keyed", "once"])
+def test_an_attempt_that_leaves_what_others_have_judged_is_late(ledger: Ledger, effect_class: str) -> None:
+    if effect_class != "idempotent":
+        opened(ledger, 1)
+    ledger.effects.close("r", "s", "do", 1)
+    assert ledger.effects.leave("r", "s", "do", 1).late
+    assert (owed(ledger), late_of(ledger).sure) == ([("s", 1, False)], False)
+    assert ledger.late.refused("r") == frozenset()
+
+
+def test_an_attempt_that_leaves_first_is_judged_by_what_it_left(ledger: Ledger) -> None:
+    opened(ledger, 1)
+    assert ledger.effects.leave("r", "s", "do", 1) == RowClosed(EffectState.OPEN, None)
+    assert ledger.effects.open("r", "s", "do", 1, TOKEN, EffectClass.KEYED) == Closed(1)
+    assert owed(ledger) == []
+
+
+@pytest.mark.parametrize("why", ["vouches for it", "landed", "another landed", "an undo"])
+def test_what_is_not_late(ledger: Ledger, why: str) -> None:
+    kind: Kind = "undo" if why == "an undo" else "do"
+    ledger.effects.open("r", "s", kind, 1, TOKEN, EffectClass.KEYED)
+    if why == "landed":
+        ledger.effects.land("r", "s", kind, 1, TOKEN, "1")
+    ledger.effects.close("r", "s", kind, 1)
+    if why == "another landed":
+        ledger.effects.land("r", "s", kind, 2, TOKEN, "2")
+    assert not ledger.effects.leave("r", "s", kind, 1, void=why == "vouches for it").late
+    assert owed(ledger) == []
+
+
+@pytest.mark.parametrize("effect_class", [EffectClass.IDEMPOTENT, EffectClass.KEYED])
+def test_what_another_landed_is_taken_back_by_now(ledger: Ledger, effect_class: EffectClass) -> None:
+    """Under the same key the other side would have done nothing; once that is undone, it may do it again."""
+    opened(ledger, 1)
+    ledger.effects.close("r", "s", "do", 1)
+    ledger.effects.land("r", "s", "do", 2, TOKEN, "2")
+    begin_to_undo(ledger, 3, effect_class)
+    assert ledger.effects.leave("r", "s", "do", 1).late
+    assert owed(ledger) == [("s", 1, False)]
+
+
+def begin_to_undo(ledger: Ledger, fence: int, effect_class: EffectClass) -> None:
+    if effect_class is EffectClass.IDEMPOTENT:
+        ledger.effects.begin_undo("r", "s", fence)
+    else:
+        assert ledger.effects.open("r", "s", "undo", fence, TOKEN, effect_class) == Opened()
+
+
+@pytest.mark.parametrize("effect_class", [EffectClass.IDEMPOTENT, EffectClass.KEYED, EffectClass.ONCE])
+def test_who_begins_to_undo_takes_over_what_came_before(ledger: Ledger, effect_class: EffectClass) -> None:
+    come_late(ledger, 1)
+    begin_to_undo(ledger, 2, effect_class)
+    assert owed(ledger) == []
+    come_late(ledger, 1)
+    assert owed(ledger) == [("s", 3, False)]
+
+
+def test_an_undo_that_is_repeated_under_its_key_takes_over_nothing(ledger: Ledger) -> None:
+    """The first may have done what it does: the other side would do no more for the second."""
+    begin_to_undo(ledger, 2, EffectClass.KEYED)
+    come_late(ledger, 1)
+    ledger.effects.close("r", "s", "undo", 2)
+    begin_to_undo(ledger, 3, EffectClass.KEYED)
+    assert owed(ledger) == [("s", 1, False)]
+
+
+def test_the_undoing_of_what_was_late_already_is_not_late(ledger: Ledger) -> None:
+    """Its claim was given up, with a letter."""
+    come_late(ledger, kind="late")
+    assert owed(ledger) == []
 
 
 def test_an_undo_that_came_late_owes_nothing(ledger: Ledger) -> None:
@@ -189,7 +303,7 @@ def test_what_was_looked_at_is_left_for_a_while(ledger_url: str) -> None:
     come_late(ledger)
     now[0] = 2000
     assert owed(ledger, 1000) == [("s", 1, False)]
-    ledger.effects.postpone_late("r", "s")
+    ledger.late.postpone(late_of(ledger))
     assert owed(ledger, 1000) == []
     now[0] = 3000
     assert owed(ledger, 1000) == [("s", 1, False)]
@@ -210,7 +324,7 @@ def test_looking_for_late_effects_reads_no_others(tmp_path: Path) -> None:
         asked.extend(str(row) for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}"))
         return connection.execute(query)
 
-    EffectRows(ledger.begin, spied, lambda: 7).owed_late(1, 10)
+    EffectRows(ledger.begin, spied, lambda: 7).late.owed(1, 10)
     assert any("effects_owed_late" in line for line in asked), asked
     assert not [line for line in asked if "SCAN" in line and "effects_owed_late" not in line]
 
@@ -310,12 +424,12 @@ def test_an_effect_that_was_not_found_is_taken_back_by_the_fence_that_opened_it(
 
 
 def test_a_late_landing_is_remembered(ledger: Ledger) -> None:
-    assert not ledger.effects.is_late("r", "s")
     opened(ledger, 1)
     ledger.effects.close("r", "s", "do", 1)
-    assert not ledger.effects.is_late("r", "s")
+    assert ledger.late.refused("r") == frozenset()
     ledger.effects.land("r", "s", "do", 1, TOKEN, "7")
-    assert ledger.effects.is_late("r", "s")
+    assert ledger.late.refused("r") == {"s"}
+    assert late_of(ledger).sure
 
 
 def test_a_step_and_its_undoing_have_rows_of_their_own(ledger: Ledger) -> None:

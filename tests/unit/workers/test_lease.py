@@ -181,3 +181,48 @@ def test_a_call_is_not_repeated_for_a_claim_that_is_lost() -> None:
         stopped(lease)
         with pytest.raises(LedgerUnavailable):
             lease.patiently(call)
+
+
+class Away:
+    """A ledger that is away for so many calls."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __call__(self) -> str:
+        self.times -= 1
+        if self.times >= 0:
+            raise LedgerUnavailable("away")
+        return "told"
+
+
+@pytest.mark.parametrize("answer", [Lost(), StoreUnavailable("away")], ids=["ended by others", "cut off"])
+def test_what_only_this_process_knows_is_told_though_the_claim_is_lost(
+    answer: Renewal | Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Lease(terms(lease_ms=300), Answers(answer)) as lease:
+        lease.action_returned()
+        assert isinstance(stopped(lease), LeaseLost)
+        assert lease.patiently(Away(2), about_effect=True) == "told"
+    assert sum("effect.untold" in line for line in caplog.text.splitlines()) == 1
+
+
+def test_nobody_is_told_for_longer_than_the_attempt_may_last() -> None:
+    """Its message's own time limit would end the process."""
+    granted = terms(lease_ms=300, limit_ms=1000, stop_grace_ms=500)
+    with Lease(granted, Answers(Lost())) as lease:
+        lease.action_returned()
+        stopped(lease)
+        with pytest.raises(LedgerUnavailable):
+            lease.patiently(Away(10_000), about_effect=True)
+        assert 1.5 <= time.monotonic() - granted.granted_at < 10
+
+
+def test_a_claim_that_was_kept_until_now_is_judged_by_whoever_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+    """What it did was done before that, and is found in doubt."""
+    with Lease(terms(), Answers(Renewed(0))) as lease:
+        stopping.announce()
+        stopped(lease)
+        with pytest.raises(LedgerUnavailable):
+            lease.patiently(Away(10_000), about_effect=True)
+    assert "effect.untold" not in caplog.text
