@@ -31,7 +31,8 @@ class Note(BaseModel):
     """Leave value in the effect log; the first attempt hold_s seconds after a line that says it began.
 
     gate: a file the first attempt waits for instead. linger_s: how long it goes on after its effect. deaf: it does not
-    ask whether it should stop. undo_hold_s, undo_failures: how its first undo lasts, how many undos fail.
+    ask whether it should stop. raises: after its effect it fails. undo_hold_s, undo_failures: how its first undo lasts,
+    how many undos fail.
     """
 
     value: Annotated[str, Referable]
@@ -39,6 +40,7 @@ class Note(BaseModel):
     gate: str = ""
     linger_s: float = Field(default=0.0, ge=0, le=600)
     deaf: bool = False
+    raises: bool = False
     undo_hold_s: float = Field(default=0.0, ge=0, le=600)
     undo_failures: int = Field(default=0, ge=0, le=100)
 
@@ -82,6 +84,8 @@ def note(params: Note, ctx: Context) -> Value:
     wait(params, ctx)
     log_effect(ctx, "noted", params.value)
     hold(params.linger_s if ctx.attempt == 1 else 0, ctx, deaf=params.deaf)
+    if params.raises:
+        raise RuntimeError("the answer did not come")
     return Value(value=params.value)
 
 
