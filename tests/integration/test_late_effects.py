@@ -146,7 +146,7 @@ def test_another_attempt_under_the_same_key_may_complete_the_step(made: Late, re
 def test_one_that_cannot_be_dealt_with_stands_in_nobodys_way(made: Late) -> None:
     """Its step's record is damaged; it has waited longer than the other."""
     other = ref_of("other")
-    made.ledger.accept(run_named("other"))
+    made.ledger.accept(run_named("other", namespace=made.scene.store.keys.namespace))
     second = doubtful(Scene(made.scene.store, made.scene.clock, other), made.app, made.ledger, made.queue, "keyed")
     for late in (made, second):
         late.undo()

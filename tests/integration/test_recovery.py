@@ -176,7 +176,8 @@ def dies_before(name: str, module: str) -> Callable[[World, Run, pytest.MonkeyPa
         target = world.bench.ledger.effects if module == "effects" else world.bench.store.guard
         with monkeypatch.context() as patched:
             patched.setattr(target, name, crash)
-            patched.setattr(world.bench.ledger.effects, "close", crash)  # what would be next, were it only an error
+            for ending in ("close", "leave"):  # what would be next, were it only an error
+                patched.setattr(world.bench.ledger.effects, ending, crash)
             with pytest.raises(Crash):
                 run.deliver("s1")
 
