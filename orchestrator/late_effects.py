@@ -31,7 +31,6 @@ from schemas.states import RUN_TERMINAL, EffectClass, StepStatus
 NAME = "late-effects"
 REASON = "late_effect"
 LOST = {"kind": "worker_lost", "message": "the worker that undid it was lost"}
-UNDONE = frozenset({StepStatus.COMPENSATED, StepStatus.COMPENSATION_FAILED})  # well or not
 FORGOTTEN = {"kind": "forgotten", "message": "the state store has forgotten the run"}
 
 
@@ -145,15 +144,15 @@ def message(ref: RunRef, generation: int, step: StepState, late: Late) -> Dispat
 
 
 def is_news(seen: Seen) -> bool:
-    """Whether a person is to hear of it. Idempotent effects need no letter; nor do keyed ones of which nobody is sure,
-    as long as another attempt, under the same key, may complete the step.
+    """Whether a person is to hear of it. Idempotent effects need no letter. Of what nobody is sure, only what nobody
+    has looked after when the run is over: it was neither taken back, nor is it one with what another attempt did under
+    the same key.
     """
-    if seen.step.effect == EffectClass.IDEMPOTENT:
+    effect, status = seen.step.effect, seen.step.status
+    if effect == EffectClass.IDEMPOTENT:
         return False
-    if seen.late.sure or seen.step.effect != EffectClass.KEYED:
-        return True
-    over = seen.run.status in RUN_TERMINAL or seen.step.status in UNDONE
-    return over and seen.step.status != StepStatus.COMPLETED
+    looked_after = status == StepStatus.COMPENSATED or (effect, status) == (EffectClass.KEYED, StepStatus.COMPLETED)
+    return seen.late.sure or (seen.run.status in RUN_TERMINAL and not looked_after)
 
 
 def tell(app: App, ledger: Ledger, ref: RunRef, generation: int, step: StepState, fence: int) -> None:

@@ -51,7 +51,7 @@ def after_undo(message: StepMessage, services: Services, verdict: Any) -> None:
 def late_effect(attempt: Attempt, error: BaseException | None) -> None:
     """The attempt is over, and the store did not take it. Where its effect has happened, or may have, after its claim
     had been ended and judged, that is owed in the ledger from here on: if the step was undone, it is undone once more.
-    A person is told at once of what is sure; of the rest a supervisor finds out how much there is to tell.
+    A person is told at once of what is sure; of the rest by a supervisor, if nothing else looks after it.
     """
     with suppress(LedgerUnavailable):  # the lease has logged it, if nobody else can know
         attempt.effect.leave(void=error is not None and failures.had_no_effect(error))
