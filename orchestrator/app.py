@@ -21,7 +21,7 @@ from kombu.utils import json as kombu_json
 
 from orchestrator import envelopes, names, policies, startup
 from orchestrator.errors import ConfigError, LedgerMissing, LedgerUnavailable, MandorError, StoreUnavailable
-from orchestrator.ledger import Ledger, open_ledger
+from orchestrator.ledger import Epoch, Ledger, open_ledger
 from orchestrator.settings import Settings, settings, unknown_names
 from orchestrator.store import Store, open_server, open_store
 from orchestrator.telemetry import events, logs
@@ -70,10 +70,22 @@ ledger: Final = PerProcess(_open_ledger)
 store: Final = PerProcess(_open_store)
 
 
+_epochs: Final[dict[tuple[str, str], Epoch | None]] = {}  # what was read once; a forked child inherits it
+
+
 def reference_epoch() -> str:
-    """The epoch the ledger has for our namespace. LedgerMissing: none was drawn. ConfigError: for other shards."""
+    """The epoch the ledger has for our namespace. LedgerMissing: none was drawn. ConfigError: for other shards.
+
+    It never changes. A child that is forked while the ledger is away goes by what its parent has read.
+    """
     given = settings()
-    found = ledger().epoch(given.namespace)
+    place = (given.ledger, given.namespace)
+    try:
+        _epochs[place] = ledger().epoch(given.namespace)
+    except LedgerUnavailable:
+        if not _epochs.get(place):
+            raise
+    found = _epochs[place]
     if found is None:
         raise LedgerMissing(f"the ledger knows no namespace {given.namespace}", hint="run `mandor ledger upgrade`")
     if found.shards != given.shards:

@@ -161,7 +161,8 @@ def resolve(
     step = _step(desk, row, chosen)
     if step.status != StepStatus.IN_DOUBT:
         raise DecisionRefused(f"step {chosen} is {step.status}, not in doubt", path="step_id", hint=_look(run_id))
-    details = {"landed": landed, **({"result": json.loads(_result_text(row, result))} if landed else {})}
+    result_told = {"result": json.loads(_result_text(row, result))} if landed else {}
+    details = {"landed": landed, "fence": step.fence, **result_told}
     return _make(desk, run_id, Order("resolve", by, reason, chosen, details), state)
 
 
@@ -258,6 +259,8 @@ def _resolve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
     if state.generation != decision.generation:
         return f"other_generation:{state.generation}"
     landed, text = bool(details["landed"]), canonical_text(details.get("result"))
+    if details.get("fence", step.fence) != step.fence:
+        return "not_closed"  # the person spoke of an earlier attempt
     if step.status == StepStatus.IN_DOUBT:
         try:
             answer = desk.ledger.answer_effect(decision.id, row.run_id, step_id, step.fence, step.token, landed, text)

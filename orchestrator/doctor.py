@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from orchestrator import app as celery_app
-from orchestrator import dispatch, names, policies, startup, verification
+from orchestrator import dispatch, names, policies, startup, verdicts, verification
 from orchestrator.errors import (
     BrokerUnavailable,
     LedgerMissing,
@@ -29,6 +29,7 @@ Level = Literal["ok", "warning", "wrong", "away"]
 LIBRARIES: Final = ("mandor", "celery", "kombu", "redis", "sqlalchemy", "pydantic")
 SKEW_S: Final = 1.0  # beyond it, times in logs and in the store tell different stories
 OLD_DECISION_S: Final = 60.0
+OLD_ENTRY_S: Final = 60.0
 FULL: Final = 0.9
 ANSWER_S: Final = 2.0
 
@@ -150,7 +151,11 @@ def effects(patient: Patient) -> Iterator[Finding]:
 def decisions(patient: Patient) -> Iterator[Finding]:
     """A decision that waits for long was made, and its run has not heard of it."""
     old = patient.ledger.now_ms() - OLD_DECISION_S * 1000
-    late = [one for one in patient.ledger.pending_decisions(100) if one.created_at < old]
+    late = [
+        one
+        for one in patient.ledger.pending_decisions(100, namespace=patient.settings.namespace)
+        if one.created_at < old
+    ]
     if late:
         text = f"{len(late)} decisions were not carried out, the oldest about run {late[0].run_id}"
         yield Finding("decisions", "wrong", text, "is beat running, and a worker on the supervise queue?")
@@ -226,10 +231,14 @@ def clock(patient: Patient) -> Iterator[Finding]:
 def shards(patient: Patient) -> Iterator[Finding]:
     """The store is the one that the ledger remembers."""
     store = patient.store
-    moved = [shard for shard in range(store.shards) if verification.has_moved(store, shard)]
-    if moved:
-        text = f"{len(moved)} of {store.shards} shards were last verified for another server, or before a restart"
-        yield Finding("shards", "wrong", text, "run `mandor ledger verify`, then start the workers again")
+    states = verdicts.judged(patient.ledger, store, patient.settings.namespace)
+    lost = {shard: state for shard, state in states.items() if state != "moved"}
+    if lost:
+        said = verification.forgotten(lost)
+        yield Finding("shards", "wrong", said.message, said.hint)
+    elif states:
+        text = f"{len(states)} of {store.shards} shards were last verified for another server, or before a restart"
+        yield Finding("shards", "wrong", text, "run `mandor ledger verify`, or let the supervisors do it")
     else:
         yield Finding("shards", "ok", f"all {store.shards} belong to this server and this ledger")
 
@@ -243,6 +252,20 @@ def supervisors(patient: Patient) -> Iterator[Finding]:
     else:
         newest = max(age for age in ages.values() if age is not None)
         yield Finding("supervisors", "ok", f"every duty was looked at within {newest:.1f} s")
+
+
+def drain(patient: Patient) -> Iterator[Finding]:
+    """What the ledger does not know yet would be lost with the server."""
+    store, most = patient.store, patient.settings.undrained_most
+    waiting = max(store.stream.length(shard) for shard in range(store.shards))
+    ages = [store.stream.oldest_at(shard) for shard in range(store.shards)]
+    oldest_s = (store.now_ms() - min((at for at in ages if at is not None), default=store.now_ms())) / 1000
+    text = f"the fullest shard has {waiting} transitions that are not in the ledger, the oldest for {oldest_s:.0f} s"
+    if waiting > FULL * most or oldest_s > OLD_ENTRY_S:
+        mend = "is the ledger away, or no worker on the supervise queue? At MANDOR_UNDRAINED_MOST no new run is taken"
+        yield Finding("drain", "wrong", text, mend)
+    else:
+        yield Finding("drain", "ok", text)
 
 
 # ---- the broker
@@ -294,6 +317,7 @@ THERE: Final[tuple[tuple[str, Examination], ...]] = (
     ("clock", clock),
     ("shards", shards),
     ("supervisors", supervisors),
+    ("drain", drain),
     ("broker", broker),
     ("consumers", consumers),
 )

@@ -14,6 +14,7 @@ MandorError                      kind, message, path, hint
 │   ├── LedgerUnavailable        the database did not answer
 │   ├── LedgerMissing            no schema, or another revision of it
 │   └── EffectRefused            an effect row that belongs to another step token
+├── Superseded                   another builds this shard again, or it is another shard by now
 ├── DecisionRefused              a person's decision that the run, as it is, cannot follow
 └── NotFound                     no such run, step or letter
 """
@@ -104,6 +105,12 @@ class LedgerMissing(LedgerError):
 
 class EffectRefused(LedgerError):
     kind = "effect_refused"
+
+
+class Superseded(MandorError):
+    """Nothing was written; whoever was told looks anew."""
+
+    kind = "superseded"
 
 
 class BrokerUnavailable(MandorError):

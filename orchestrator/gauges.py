@@ -119,7 +119,9 @@ class Gauges:
         store, census = self._services.store, self._services.ledger.census()
         late, lag_s = past_bound(store, census, self._settings), ledger_lag_s(store)
         yield _gauge("mandor_runs_past_bound", "Open runs that should have ended by now, whatever happened.", late)
-        yield _gauge("mandor_ledger_lag_seconds", "Since when an ended run waits for the ledger to know.", lag_s)
+        yield _gauge("mandor_ledger_lag_seconds", "Since when a transition waits for the ledger to know.", lag_s)
+        undrained = max(store.stream.length(shard) for shard in range(store.shards))
+        yield _gauge("mandor_ledger_undrained", "Transitions that the ledger does not know, of one shard.", undrained)
 
     # ---- the broker
 
@@ -171,9 +173,10 @@ def past_bound(store: Store, census: Census, settings: Settings) -> int:
 
 
 def ledger_lag_s(store: Store) -> float:
-    """Of the runs that have ended and are still due, how long ago the first of them ended."""
+    """How long ago the first transition, or the first end of a run, happened that the ledger does not know."""
     now, oldest = store.now_ms(), store.now_ms()
     for shard in range(store.shards):
+        oldest = min(oldest, store.stream.oldest_at(shard) or oldest)
         for ref in store.views.first_due(shard, "settles", CLOSED_RUNS):
             run = store.views.run(ref)
             if run is not None and run.status in RUN_TERMINAL and run.ended_at:

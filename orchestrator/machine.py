@@ -244,6 +244,7 @@ RUN_RULES: Final[tuple[Rule, ...]] = (
 _STEP_WAYS: Final = (
     "pending>ready", "pending>waiting_approval", "waiting_approval>ready", "in_doubt>ready", "failed>pending",
     "skipped>pending", "in_doubt>pending", "completed>pending", "ready>dispatched", "backoff>ready", "running>ready",
+    "pending>in_doubt",  # only after a loss of memory: it may have been started by a claim that nobody remembers
 )  # fmt: skip
 _RUN_WAYS: Final = ("running>failing",)
 

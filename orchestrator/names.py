@@ -20,6 +20,8 @@ SUPERVISORS: Final = (
     "end-waits",
     "apply-decisions",
     "trigger-compensation",
+    "drain-ledger",
+    "audit-runs",
     "prune-ledger",
 )
 

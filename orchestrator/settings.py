@@ -107,6 +107,9 @@ class Settings(BaseSettings):
     ledger_letters_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a dead letter")
     prune_s: Seconds = Field(60.0, description="from one look for what is too old to keep to the next")
     store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included")
+    audit_s: Seconds = Field(600.0, description="from one look for each open run to the next")
+    restore: bool = Field(True, description="build again what the state store forgot, without being asked")
+    undrained_most: Count = Field(100_000, description="transitions of a shard that wait for the ledger, at most")
 
     flower_address: str = Field("127.0.0.1", min_length=1, description="address that Flower listens on")
     flower_port: int = Field(5555, ge=1, le=65_535, description="port that Flower listens on")

@@ -13,6 +13,7 @@ from typing import Any, Final
 from orchestrator.errors import DecisionRefused, NotFound
 from orchestrator.ledger import Ledger
 from orchestrator.store import Store
+from orchestrator.store.new import NewStep
 from orchestrator.store.views import RunState, StepState
 from schemas.ids import RunRef
 from schemas.states import EffectClass, RunStatus, StepStatus
@@ -37,7 +38,7 @@ class Again:
 NOTHING: Final = Again()
 
 
-def behind(steps: Iterable[StepState], from_steps: Collection[str]) -> list[str]:
+def behind(steps: Iterable[StepState | NewStep], from_steps: Collection[str]) -> list[str]:
     """These steps and all that need them, in the plan's order, which is one in which nothing comes before its needs."""
     found: dict[str, None] = {}
     for step in steps:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from orchestrator import dead_letters, dispatch, names, policies
 from orchestrator.dispatch import App
-from orchestrator.errors import SubmissionConflict, SubmissionRefused
+from orchestrator.errors import StoreRefused, SubmissionConflict, SubmissionRefused
 from orchestrator.ledger import AcceptedRun, ConflictingSubmission, Ledger, LedgerRun
 from orchestrator.settings import Settings
 from orchestrator.store import Store
@@ -66,7 +66,7 @@ def resolve_policy(submission: Submission, settings: Settings) -> Policy:
         raise refusal([Issue(widened.path or "policy", "policy_widened", widened.message)]) from None
 
 
-def to_accept(submission: Submission, policy: Policy, principal: str, fallback_id: str) -> AcceptedRun:
+def to_accept(submission: Submission, policy: Policy, principal: str, fallback_id: str, namespace: str) -> AcceptedRun:
     """The row the ledger is asked to keep. fallback_id: names the request when its sender did not."""
     request_id = submission.request_id or fallback_id
     return AcceptedRun(
@@ -82,6 +82,7 @@ def to_accept(submission: Submission, policy: Policy, principal: str, fallback_i
         context_hash=submission.context_hash(),
         deadline_ms=round(policy.deadline_s * 1000),
         planner=submission.planner,
+        namespace=namespace,
     )
 
 
@@ -131,16 +132,31 @@ def submit(
     """Accept a submission once.
 
     SubmissionRefused: the policy does not allow it; SubmissionConflict: its request_id belongs to another submission.
-    LedgerUnavailable: nothing was accepted. StoreUnavailable: it is remembered; repeat it to create the run.
+    LedgerUnavailable, StoreRefused (the ledger is too far behind): nothing was accepted. StoreUnavailable: it may be
+    remembered; repeat it to create the run.
     """
-    row = _remember(ledger, to_accept(submission, resolve_policy(submission, settings), principal, fallback_id))
+    policy = resolve_policy(submission, settings)
+    accepting = to_accept(submission, policy, principal, fallback_id, settings.namespace)
+    _refuse_beyond_the_lag(store, settings, accepting.run_id)
+    row = _remember(ledger, accepting)
     bind(run_id=row.run_id, session_id=row.session_id, request_id=row.request_id, policy_hash=row.policy_hash)
     emit(events.PolicyResolved(("installation", "request") if submission.policy else ("installation",)))
     if row.ended_at is not None or _was_lost(store, row):
         return SubmitAnswer(run_id=row.run_id, status=RunStatus(row.status), created=False)
-    answer = _create(app, store, row, to_create(row, settings))
+    answer = _create(app, store, ledger, row, to_create(row, settings))
     emit(events.RunAccepted(answer.created, submission.planner))
     return answer
+
+
+def _refuse_beyond_the_lag(store: Store, settings: Settings, run_id: str) -> None:
+    """Before it is accepted anywhere: what the ledger is behind by must stay bounded. Runs under way go on."""
+    waiting = store.stream.length(store.keys.shard_of(run_id))
+    if waiting >= settings.undrained_most:
+        raise StoreRefused(
+            f"{waiting} transitions of this run's shard wait for the ledger, so no new run is taken",
+            path="MANDOR_UNDRAINED_MOST",
+            hint="is the ledger away, or no worker on the supervise queue? see `mandor doctor`, then submit it again",
+        )
 
 
 def _was_lost(store: Store, row: LedgerRun) -> bool:
@@ -152,14 +168,25 @@ def _remember(ledger: Ledger, run: AcceptedRun) -> LedgerRun:
     accepted = ledger.accept(run)
     if isinstance(accepted, ConflictingSubmission):
         raise _conflict(run.run_id)
+    if accepted.run.namespace not in ("", run.namespace):
+        raise SubmissionConflict(
+            f"this request_id belongs to run {run.run_id} of another namespace, which shares the ledger",
+            path="request_id",
+            hint="use another request_id, or the namespace that accepted it",
+        )
     return accepted.run
 
 
-def _create(app: App, store: Store, row: LedgerRun, run: NewRun) -> SubmitAnswer:
-    reply = store.runs.create_run(RunRef(row.run_id, row.session), run)
+def _create(app: App, store: Store, ledger: Ledger, row: LedgerRun, run: NewRun) -> SubmitAnswer:
+    ref = RunRef(row.run_id, row.session)
+    reply = store.runs.create_run(ref, run)
     if isinstance(reply, Conflict):
         raise _conflict(row.run_id)
     if isinstance(reply, Created):
+        known = ledger.run(row.run_id)
+        went_on = known is not None and (known.ended_at is not None or known.plan_hash is not None)
+        if went_on and store.runs.forget_fresh(ref):  # and was lost since: whoever builds it again knows more of it
+            return SubmitAnswer(run_id=row.run_id, status=row.status, created=False)
         dispatch.publish(app, reply.publish)
         return SubmitAnswer(run_id=row.run_id, status=RunStatus.ACCEPTED, created=True)
     return SubmitAnswer(run_id=row.run_id, status=RunStatus(reply.status), created=False)

@@ -1,14 +1,12 @@
 """Celery's shells around the control plane: theirs are the message, the identity in the logs, and the end."""
 
 import logging
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from celery import Task, bootsteps, signals
+from celery import Task, bootsteps
 from celery.exceptions import Ignore, Reject
 from celery.worker.consumer import Consumer
 from celery.worker.request import Request
@@ -22,6 +20,7 @@ from orchestrator.errors import (
     StoreAmnesia,
     StoreError,
     StoreMoved,
+    StoreRefused,
     StoreUnavailable,
     SubmissionConflict,
     SubmissionRefused,
@@ -29,6 +28,8 @@ from orchestrator.errors import (
 from orchestrator.settings import settings
 from orchestrator.supervisors import (
     apply_decisions,
+    audit_runs,
+    drain_ledger,
     end_waits,
     enforce_deadlines,
     prune_ledger,
@@ -48,25 +49,13 @@ STORE_PAUSE_S = 1.0
 Message = TypeVar("Message", bound=BaseModel)
 EVENTS_S = 0.05
 EVENTS_MOST = 200
+NOT_ACCEPTED = (SubmissionRefused, LedgerUnavailable, StoreRefused)
 
 
-_worker: Final[list[int]] = []  # the pid of the worker's main process, which its children inherit
-
-
-@signals.worker_init.connect(weak=False)
-def _remember_worker(**_: Any) -> None:
-    _worker[:] = [os.getpid()]
-
-
-def stop_worker(error: StoreError) -> None:
-    """The store is not the one we knew: nothing this worker could do would be safe. It ends, and says why.
-
-    Only the worker: where a pool has no children, or the worker has left one behind, this process's parent is whoever
-    started it.
-    """
-    emit(events.ServiceRefused(error.kind, error.message, error.hint))
-    for pid in {os.getpid(), os.getppid()}.intersection(_worker):
-        os.kill(pid, signal.SIGTERM)
+def wait_for_memory(error: StoreError) -> None:
+    """The store is not the one we knew: nothing is safe before a supervisor has verified it, or built it again."""
+    emit(events.PassFailed("memory", error.kind, events.where(error)))
+    time.sleep(STORE_PAUSE_S)
 
 
 @contextmanager
@@ -75,7 +64,7 @@ def _kept_in_queue() -> Iterator[None]:
     try:
         yield
     except (StoreMoved, StoreAmnesia) as error:
-        stop_worker(error)
+        wait_for_memory(error)
         raise Reject(error.kind, requeue=True) from error
     except StoreUnavailable as error:
         time.sleep(STORE_PAUSE_S)
@@ -87,10 +76,7 @@ def _due_anyway() -> Iterator[None]:
     """For what a supervisor repeats: an outage is logged once, and the message is done with."""
     try:
         yield
-    except (StoreMoved, StoreAmnesia) as error:
-        stop_worker(error)
-        raise Ignore(error.kind) from error
-    except (StoreUnavailable, LedgerUnavailable) as error:
+    except (StoreMoved, StoreAmnesia, StoreUnavailable, LedgerUnavailable) as error:
         emit(events.PassFailed("control", error.kind, events.where(error)))
         raise Ignore(error.kind) from error
 
@@ -237,7 +223,7 @@ class SubmitTask(AnyFields):
     Request = SubmitRequest
 
 
-@app.task(name=names.SUBMIT, bind=True, base=SubmitTask, typing=False, throws=(SubmissionRefused, LedgerUnavailable))
+@app.task(name=names.SUBMIT, bind=True, base=SubmitTask, typing=False, throws=NOT_ACCEPTED)
 def submit(self: Any, /, *args: Any, **fields: Any) -> dict[str, Any]:
     """Accept a submission. Fails with the paths that are wrong, and then leaves a letter too."""
     with identity(job_id=self.request.id), _kept_in_queue():
@@ -285,4 +271,6 @@ _supervisor(settle_runs.NAME, lambda: settle_runs.run_once(app, store(), ledger(
 _supervisor(end_waits.NAME, lambda: end_waits.run_once(app, store(), ledger(), settings()))
 _supervisor(apply_decisions.NAME, lambda: apply_decisions.run_once(app, store(), ledger()))
 _supervisor(trigger_compensation.NAME, lambda: trigger_compensation.run_once(app, store(), ledger(), settings()))
+_supervisor(drain_ledger.NAME, lambda: drain_ledger.run_once(store(), ledger(), settings()))
+_supervisor(audit_runs.NAME, lambda: audit_runs.run_once(app, store(), ledger(), settings()))
 _supervisor(prune_ledger.NAME, lambda: prune_ledger.run_once(ledger(), settings()))

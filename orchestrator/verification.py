@@ -1,25 +1,27 @@
 """Is the state store the one the ledger remembers? Asked when an installation is set up and after a server came back.
 
-    upgrade   the ledger's schema and epoch, then an identity for every shard that has none
+    upgrade   the ledger's schema and epoch, then an identity for every shard that has none and has lost nothing
     verify    after the server was started again or exchanged: its shards belong to it from now on, with fences far
               ahead of any that was given before
 
-Both look for the ledger's open runs first. One that has a plan and is not there was lost with all that its steps have
-done: refused, and nothing is changed. One without a plan has done nothing yet, and is simply created again.
+A shard that lost runs is left as it is by both: orchestrator.recovery builds it again. A run without a plan has done
+nothing yet, and is simply created again.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator import submission
-from orchestrator.errors import ConfigError, StoreAmnesia
+from orchestrator import adoption, recovery, submission, verdicts
+from orchestrator import app as celery_app
+from orchestrator.errors import StoreAmnesia, Superseded
 from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
+from orchestrator.store.stream import BEGINNING
 from schemas.ids import RunRef
 
-PAGE: Final = 500
 SHOWN: Final = 10
 
 
@@ -35,70 +37,71 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """epoch: the reference; shards: those that were given their identity just now; adopted: runs created again."""
+    """epoch: the reference; shards: those that were given their identity just now; adopted: runs created again; lost:
+    shards that have forgotten runs and are to be built again."""
 
     epoch: str
     shards: int
     adopted: int
+    lost: int
 
 
 def upgrade(ledger: Ledger, settings: Settings) -> Upgraded:
     """Bring ledger and store to where a worker may start. Repeated, it changes nothing.
 
-    StoreAmnesia: a shard knows nothing, and the ledger has runs under way that lie there.
+    A shard that knows nothing, and of which the ledger has runs under way that had a plan, is left to a restore.
     """
     ledger.upgrade()
     epoch = ledger.create_epoch(settings.namespace, settings.shards)
     store = open_store(settings, epoch.epoch)
-    blank = [shard for shard in range(store.shards) if store.admin.shard(shard).epoch is None]
-    missing = [run for run in open_runs_in(ledger, store, blank) if not is_there(store, run)]
-    refuse_losses(missing)
-    for shard in blank:
-        store.admin.init_shard(shard)
-    return Upgraded(epoch.epoch, len(blank), adopt(store, settings, missing))
+    adoption.adopt(ledger, store, settings.namespace)
+    blank = [shard for shard, facts in store.admin.shards().items() if facts.epoch is None]
+    missing = [run for run in open_runs_in(ledger, store, settings, blank) if not is_there(store, run)]
+    lost = {store.keys.shard_of(run.run_id) for run in missing if run.plan_hash is not None}
+    cursors = ledger.history.cursors(settings.namespace)
+    for shard in set(blank) - lost:
+        with suppress(Superseded):  # somebody else was faster
+            store.restoring.set_up(shard, cursors.get(shard, BEGINNING))
+    adopted = create(store, settings, [run for run in missing if store.keys.shard_of(run.run_id) not in lost])
+    return Upgraded(epoch.epoch, len(blank) - len(lost), adopted, len(lost))
 
 
 def verify(ledger: Ledger, store: Store, settings: Settings) -> Verified:
-    """Hold the store against the ledger.
+    """Hold the store against the ledger, and accept its server where nothing is missing.
 
-    StoreAmnesia: a shard or a run under way is missing. ConfigError: a shard belongs to somebody else.
+    StoreAmnesia: a shard has forgotten runs, or some of what they did. ConfigError: one belongs to somebody else.
     """
-    moved = [shard for shard in range(store.shards) if has_moved(store, shard)]
-    expected = list(open_runs_in(ledger, store, moved))
+    states = verdicts.judged(ledger, store, settings.namespace)
+    refuse_losses(states)
+    expected = list(open_runs_in(ledger, store, settings, states))
     missing = [run for run in expected if not is_there(store, run)]
-    refuse_losses(missing)
-    fences = sum(store.admin.accept_server(shard) for shard in moved)
-    return Verified(len(expected), adopt(store, settings, missing), len(moved), fences)
+    site = recovery.Site(celery_app.app, store, ledger, settings, recovery.this_process())
+    done = [recovery.accept(site, shard) for shard in states]
+    refuse_losses(verdicts.judged(ledger, store, settings.namespace))
+    return Verified(len(expected), len(missing), len(states), sum(report.accepted for report in done if report))
 
 
-def has_moved(store: Store, shard: int) -> bool:
-    """Whether the shard was last verified for another server. Raises where it is not ours at all."""
-    facts = store.admin.shard(shard)
-    if facts.epoch is None:
-        raise StoreAmnesia(
-            f"shard {shard} has no memory of this installation",
-            hint="is MANDOR_REDIS_URL the right server? if so, run `mandor ledger upgrade`",
-        )
-    if facts.epoch != store.scripts.epoch:
-        raise ConfigError(
-            f"shard {shard} belongs to another installation",
-            path="MANDOR_NAMESPACE",
-            hint="two installations share this server, or its data is an old copy: use another namespace or server",
-        )
-    return facts.server != facts.our_server
+def refuse_losses(states: Mapping[int, str]) -> None:
+    """StoreAmnesia if a shard has not only moved."""
+    lost = {shard: state for shard, state in states.items() if state != "moved"}
+    if lost:
+        raise forgotten(lost)
 
 
-def open_runs_in(ledger: Ledger, store: Store, shards: Collection[int]) -> Iterator[LedgerRun]:
+def forgotten(lost: Mapping[int, str]) -> StoreAmnesia:
+    """What to say of shards that are to be built again."""
+    shown = ", ".join(f"{shard}: {state}" for shard, state in sorted(lost.items())[:SHOWN])
+    more = ", …" if len(lost) > SHOWN else ""
+    return StoreAmnesia(
+        f"{len(lost)} shards of the state store have no memory of what the ledger knows ({shown}{more})",
+        hint="the supervisors build them again; without supervisors `mandor ledger restore` does",
+    )
+
+
+def open_runs_in(ledger: Ledger, store: Store, settings: Settings, shards: Collection[int]) -> Iterator[LedgerRun]:
     """Runs of these shards that have no end in the ledger."""
-    return (run for run in open_runs(ledger) if store.keys.shard_of(run.run_id) in shards) if shards else iter(())
-
-
-def open_runs(ledger: Ledger) -> Iterator[LedgerRun]:
-    """All runs without an end, page by page."""
-    after: str | None = None
-    while page := ledger.open_runs(after, PAGE):
-        yield from page
-        after = page[-1].run_id
+    pages = verdicts.open_runs(ledger, settings.namespace) if shards else iter(())
+    return (run for page in pages for run in page if store.keys.shard_of(run.run_id) in shards)
 
 
 def is_there(store: Store, run: LedgerRun) -> bool:
@@ -106,18 +109,7 @@ def is_there(store: Store, run: LedgerRun) -> bool:
     return store.views.run(RunRef(run.run_id, run.session)) is not None
 
 
-def refuse_losses(missing: list[LedgerRun]) -> None:
-    """StoreAmnesia if a run that has a plan is missing."""
-    lost = [run.run_id for run in missing if run.plan_hash is not None]
-    if lost:
-        names = ", ".join(lost[:SHOWN]) + ("…" if len(lost) > SHOWN else "")
-        raise StoreAmnesia(
-            f"{len(lost)} runs that were under way are not in the state store ({names})",
-            hint="bring back the server's data (its append-only file) and try again",
-        )
-
-
-def adopt(store: Store, settings: Settings, missing: list[LedgerRun]) -> int:
+def create(store: Store, settings: Settings, missing: list[LedgerRun]) -> int:
     """Create runs that only the ledger knows. Their plan messages are due, and a supervisor sends them."""
     for run in missing:
         store.runs.create_run(RunRef(run.run_id, run.session), submission.to_create(run, settings))

@@ -18,9 +18,7 @@ from schemas.states import RUN_TERMINAL, RunStatus, StepStatus
 
 SHOWN: Final = 50  # steps that are looked at one by one
 A_PERSON: Final = "a person"
-NOT_THERE: Final = (
-    "the ledger has accepted it, the state store does not have it: submit it again, with the same request id"
-)
+NOT_THERE: Final = "the ledger has accepted it, the state store does not have it: it is going to be built again there"
 MOVERS: Final[Mapping[Duty, str]] = {
     "leases": "reclaim-stale-leases",
     "dispatches": "redispatch-lost-steps",
@@ -69,7 +67,7 @@ def why(lookup: Lookup, store: Store, run_id: str, settings: Settings) -> Why:
     run = lookup.state(row)
     if run is not None:
         return look(store, lookup.ref(row), run, settings)
-    waits = () if row.ended_at else (Wait("store", NOT_THERE, since=row.accepted_at, mover=A_PERSON),)
+    waits = () if row.ended_at else (Wait("store", NOT_THERE, since=row.accepted_at, mover="audit-runs"),)
     return Why(row.status, store.now_ms(), waits, 0, None, None)
 
 

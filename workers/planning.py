@@ -19,6 +19,7 @@ from orchestrator.admission import Admission, PayloadDrift, readmit, validate_ha
 from orchestrator.admission.repair import MAX_REPAIRS, Refusal
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.ledger import LedgerRun
+from orchestrator.rebuild import as_admitted
 from orchestrator.store.guard import settle_message
 from orchestrator.store.replies import Admitted, Exhausted, Failed, PlanGranted, Rejected, RetryAt
 from orchestrator.telemetry import events, logs, planned, signals
@@ -157,7 +158,9 @@ def _admission(planning: Planning, lease: Lease) -> Admission:
     if stored is not None:
         return _readmit(planning, stored.plan_text)
     made = _ask(planning, lease)
-    keep = (message.run_id, message.generation, made.plan_hash, made.plan_text, planning.planner)
+    grace_ms = round(planning.policy.stop_grace_s * 1000)
+    steps = as_admitted(new_plan(made, planning.policy, planning.services.settings), grace_ms)
+    keep = (message.run_id, message.generation, made.plan_hash, made.plan_text, planning.planner, steps)
     stands = lease.patiently(lambda: ledger.store_plan(*keep))
     return made if stands.plan_hash == made.plan_hash else _readmit(planning, stands.plan_text)
 

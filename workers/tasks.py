@@ -19,7 +19,7 @@ from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, St
 from orchestrator.healing import worker as watched
 from orchestrator.settings import Settings, settings
 from orchestrator.store.replies import Publish
-from orchestrator.tasks import AnyFields, read_message, stop_worker
+from orchestrator.tasks import AnyFields, read_message, wait_for_memory
 from orchestrator.telemetry import facts
 from orchestrator.telemetry.metrics import Metrics
 from schemas.ids import RunRef
@@ -105,7 +105,7 @@ def _tell(task: Any, failed: type[MandorError], deliver: Callable[[], Report]) -
     try:
         report = deliver()
     except (StoreMoved, StoreAmnesia) as error:
-        stop_worker(error)
+        wait_for_memory(error)
         raise Reject(error.kind, requeue=True) from None
     except LedgerUnavailable as away:
         raise Ignore(away.kind) from None

@@ -1,6 +1,9 @@
 """`mandor ledger …`: the database that remembers, and whether the state store still agrees with it."""
 
+import json
+import time
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -8,6 +11,12 @@ from orchestrator.cli import output
 from orchestrator.cli.command import Group
 from orchestrator.cli.services import services
 from orchestrator.cli.waiting import waiting_for
+
+if TYPE_CHECKING:
+    from orchestrator.ledger.losses import Loss
+
+LOOK_S: Final = 0.2
+MOST: Final = 1000
 
 
 @click.group("ledger", cls=Group)
@@ -40,6 +49,10 @@ def upgrade(effects: str | None) -> None:
     if output.as_json():
         output.print_json(asdict(done))
         return
+    if done.lost:
+        click.echo(
+            f"{done.lost} shards have forgotten runs: the supervisors, or `mandor ledger restore`, build them again"
+        )
     shards = f"{done.shards} shards of the state store set up" if done.shards else "the state store was set up before"
     click.echo(f"the ledger is ready; {shards}")
 
@@ -85,7 +98,7 @@ def prune() -> None:
 def verify() -> None:
     """After the state store's server was restarted or exchanged: check that it holds every open run, and accept it.
 
-    Workers stop when they meet a server that was not verified; start them again afterwards. Exit 3 if runs are missing.
+    The supervisors do it by themselves; until then workers wait. Exit 3 if runs are missing.
 
     \b
     Examples:
@@ -103,3 +116,52 @@ def verify() -> None:
         click.echo(f"all {found.runs} open runs are there; {found.shards} shards now belong to this server")
     else:
         click.echo("this is the server that was verified before")
+
+
+@group.command("restore")
+def restore() -> None:
+    """Build again what the state store has forgotten, from the ledger. The supervisors do it by themselves.
+
+    Waits until the claims that were held at the time have ended. What any step has done counts as done; what may have
+    happened is in doubt; pure and idempotent steps that nobody heard of again run once more. Repeated, it does nothing.
+
+    \b
+    Examples:
+      mandor ledger restore
+      mandor ledger restore --json | jq '.losses[] | {shard, cause, runs}'
+    """
+    from orchestrator import app as celery_app
+    from orchestrator import recovery
+
+    tools = services()
+    site = recovery.Site(celery_app.app, tools.store, tools.ledger, tools.settings, recovery.this_process())
+    began = tools.ledger.now_ms()
+    with waiting_for("building the state store again"):
+        while recovery.recover(site):
+            time.sleep(LOOK_S)
+    made_good = [
+        loss for loss in tools.ledger.losses.all(tools.settings.namespace, MOST) if (loss.done_at or 0) >= began
+    ]
+    told = [_told(loss) for loss in made_good]
+    if output.as_json():
+        output.print_json({"losses": told})
+    elif not told:
+        click.echo("the state store has what the ledger remembers")
+    for one in told if not output.as_json() else ():
+        click.echo(_line(one))
+
+
+def _told(loss: "Loss") -> dict[str, Any]:
+    from orchestrator.recovery import Report
+
+    report = json.loads(loss.report_text or "{}")
+    named = {"shard": loss.shard, "cause": loss.cause, "found_at": loss.found_at, "done_at": loss.done_at}
+    return {**named, **asdict(Report()), **report}
+
+
+def _line(told: dict[str, Any]) -> str:
+    shard = f"shard {told['shard']} ({told['cause']})"
+    if not told["restored"] + told["dropped"] + told["ended"] + told["refused"]:
+        return f"{shard}: nothing was missing; {told['accepted']} runs go on"
+    refused = f", {told['refused']} cannot be built" if told["refused"] else ""
+    return f"{shard}: {told['restored']} runs built again, {told['dropped']} dropped{refused}"

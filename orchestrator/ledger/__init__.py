@@ -19,6 +19,7 @@ from orchestrator.ledger.ledger import ANY_RUN, Ledger, open_ledger, upgrade_eff
 from orchestrator.ledger.rows import (
     Accepted,
     AcceptedRun,
+    AdmittedPlan,
     ConflictingSubmission,
     Decision,
     DecisionOver,
@@ -38,6 +39,7 @@ __all__ = [
     "ANY_RUN",
     "Accepted",
     "AcceptedRun",
+    "AdmittedPlan",
     "AlreadyLanded",
     "AlreadyOpen",
     "Census",

@@ -7,15 +7,18 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from orchestrator.ledger import census, prune, reads, writes
+from orchestrator.ledger import census, history, prune, reads, writes
 from orchestrator.ledger.answers import NotClosed, RowClosed
 from orchestrator.ledger.census import Census
 from orchestrator.ledger.effects import EffectRows
 from orchestrator.ledger.elsewhere import Elsewhere, TransactionalRows
 from orchestrator.ledger.engine import PATIENCE_S, Database
+from orchestrator.ledger.history import History
+from orchestrator.ledger.losses import Losses
 from orchestrator.ledger.rows import (
     Accepted,
     AcceptedRun,
+    AdmittedPlan,
     ConflictingSubmission,
     Decision,
     DecisionOver,
@@ -30,6 +33,7 @@ from orchestrator.ledger.rows import (
     StoredPlan,
 )
 from schemas.dead_letter import DeadLetter, DeadLetterKind
+from schemas.ids import RunRef
 from schemas.states import EffectClass, RunStatus
 
 ANY_RUN: Final = RunFilter()
@@ -56,6 +60,8 @@ class Ledger:
         self._clock = clock
         self._elsewhere = elsewhere
         self.effects = EffectRows(database.writing, database.reading, clock)
+        self.history = History(database.writing, database.reading, clock)
+        self.losses = Losses(database.writing, database.reading, clock)
         self.late = self.effects.late
         self.transactional = TransactionalRows(self.effects, elsewhere)
 
@@ -131,22 +137,42 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.listed_runs(connection, limit, before, wanted)
 
-    def open_runs(self, after: str | None, limit: int) -> list[LedgerRun]:
-        """Up to `limit` runs that have no end yet, in the order of their ids, beyond the id `after`."""
+    def open_runs(self, after: str | None, limit: int, namespace: str) -> list[LedgerRun]:
+        """Up to `limit` runs of a namespace that have no end yet, in the order of their ids, beyond the id `after`."""
         with self._database.reading() as connection:
-            return reads.open_runs(connection, after, limit)
+            return reads.open_runs(connection, after, limit, namespace)
+
+    def open_refs(self, after: str | None, limit: int, namespace: str) -> list[RunRef]:
+        """The names of such runs, for who looks for a few among many; namespace "": of runs that are nobody's yet."""
+        with self._database.reading() as connection:
+            return reads.open_refs(connection, after, limit, namespace)
+
+    def claim_run(self, run_id: str, namespace: str) -> bool:
+        """Note whose a run is that nobody's was. False: it is somebody's already."""
+        with self._database.writing() as connection:
+            return writes.claim_run(connection, run_id, namespace)
 
     def store_plan(
-        self, run_id: str, generation: int, plan_hash: str, plan_text: str, planner: str | None
+        self,
+        run_id: str,
+        generation: int,
+        plan_hash: str,
+        plan_text: str,
+        planner: str | None,
+        admitted: AdmittedPlan | None = None,
     ) -> StoredPlan:
         """Keep a plan before the state store hears of it; the first of a generation stays.
 
+        admitted: its steps with their limits, as the state store will be given them.
         Answers the plan that stands, which is the one to go on with. After a crash behind it the next planner call
         finds the plan and calls no model. NotFound: no such run was accepted.
         """
         plan = StoredPlan(run_id, generation, plan_hash, plan_text, planner, self._clock())
         with self._database.writing() as connection:
-            return writes.store_plan(connection, plan)
+            stands = writes.store_plan(connection, plan)
+            if admitted is not None and stands.plan_hash == plan_hash:
+                history.keep_admitted(connection, run_id, generation, admitted)
+        return stands
 
     def plan(self, run_id: str, generation: int) -> StoredPlan | None:
         """The plan of one generation of a run."""
@@ -217,10 +243,10 @@ class Ledger:
         with self._database.writing() as connection:
             return writes.decide(connection, {**values, "details_text": details_text})
 
-    def pending_decisions(self, limit: int, run_id: str | None = None) -> list[Decision]:
-        """Up to `limit` decisions that were not carried out yet, oldest first; of one run."""
+    def pending_decisions(self, limit: int, run_id: str | None = None, namespace: str | None = None) -> list[Decision]:
+        """Up to `limit` decisions that were not carried out yet, oldest first; of one run; of one namespace."""
         with self._database.reading() as connection:
-            return reads.pending_decisions(connection, limit, run_id)
+            return reads.pending_decisions(connection, limit, run_id, namespace)
 
     def decision(self, decision_id: str) -> Decision | None:
         """One decision, carried out or not."""

@@ -20,7 +20,7 @@ from orchestrator.ledger.rows import (
 )
 from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, records, run_words, runs
 from schemas.dead_letter import DeadLetter, DeadLetterKind, DeadLetterStatus
-from schemas.ids import session_key
+from schemas.ids import RunRef, session_key
 from schemas.states import RunStatus
 
 
@@ -73,12 +73,22 @@ def run_conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
     return found
 
 
-def open_runs(connection: Connection, after: str | None, limit: int) -> list[LedgerRun]:
-    """Runs without an end, by id, after the id `after`: a page of a walk that sees every run once."""
-    query = runs_with_plans().where(runs.c.ended_at.is_(None)).order_by(runs.c.run_id)
-    if after is not None:
-        query = query.where(runs.c.run_id > after)
+def open_runs(connection: Connection, after: str | None, limit: int, namespace: str) -> list[LedgerRun]:
+    """Runs of a namespace without an end, by id, after the id `after`: a page of a walk that sees every run once."""
+    query = runs_with_plans().where(*open_after(after), runs.c.namespace == namespace).order_by(runs.c.run_id)
     return [as_run(row) for row in connection.execute(query.limit(limit)).mappings()]
+
+
+def open_refs(connection: Connection, after: str | None, limit: int, namespace: str) -> list[RunRef]:
+    """The same, of which only the names are read."""
+    query = select(runs.c.run_id, runs.c.session).where(*open_after(after), runs.c.namespace == namespace)
+    return [RunRef(*row) for row in connection.execute(query.order_by(runs.c.run_id).limit(limit))]
+
+
+def open_after(after: str | None) -> list[ColumnElement[bool]]:
+    """Which runs have no end and an id beyond `after`."""
+    beyond = [runs.c.run_id > after] if after is not None else []
+    return [runs.c.ended_at.is_(None), *beyond]
 
 
 def plan(connection: Connection, run_id: str, generation: int) -> StoredPlan | None:
@@ -95,12 +105,15 @@ def planner_answers(connection: Connection, run_id: str, generation: int) -> lis
     return [PlannerAnswer(**row) for row in connection.execute(asked.order_by(column.number)).mappings()]
 
 
-def pending_decisions(connection: Connection, limit: int, run_id: str | None) -> list[Decision]:
-    """Decisions not carried out yet, oldest first; of one run."""
+def pending_decisions(connection: Connection, limit: int, run_id: str | None, namespace: str | None) -> list[Decision]:
+    """Decisions not carried out yet, oldest first; of one run; about runs of one namespace, or of nobody's."""
     oldest_first = (decisions.c.created_at, decisions.c.id)
     query = select(decisions).where(decisions.c.done_at.is_(None)).order_by(*oldest_first).limit(limit)
     if run_id is not None:
         query = query.where(decisions.c.run_id == run_id)
+    if namespace is not None:
+        ours = select(runs.c.run_id).where(runs.c.run_id == decisions.c.run_id, runs.c.namespace.in_((namespace, "")))
+        query = query.where(ours.exists())
     return [Decision(**row) for row in connection.execute(query).mappings()]
 
 

@@ -11,7 +11,7 @@ class AcceptedRun:
 
     session: the run's session key (16 hex digits or "-"); submission_text, policy_text: canonical JSON;
     submission_hash: of the submission as it was sent; deadline_ms: relative to acceptance; planner: None for a ready
-    plan.
+    plan; namespace: of the installation that accepted it, empty where that was not noted yet.
     """
 
     run_id: str
@@ -26,6 +26,7 @@ class AcceptedRun:
     context_hash: str
     deadline_ms: int
     planner: str | None
+    namespace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,14 @@ class StoredPlan:
     plan_text: str
     planner: str | None
     created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedPlan:
+    """The steps of a plan with limits and queues, as JSON, and for how long holders of them may act unheard."""
+
+    plan_text: str
+    silence_ms: int
 
 
 @dataclass(frozen=True, slots=True)

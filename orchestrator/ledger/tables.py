@@ -24,9 +24,9 @@ from sqlalchemy import (
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
-REVISION = "0003"  # of the schema these tables describe
+REVISION = "0004"  # of the schema these tables describe
 VERSION_TABLE = "mandor_ledger_version"
-RUN_ID, STEP_ID, SHA256 = 36, 64, 64
+RUN_ID, STEP_ID, SHA256, NAMESPACE = 36, 64, 64, 32
 metadata = MetaData()
 
 
@@ -65,6 +65,7 @@ runs = Table(
     Column("version", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
     Column("planner", Text),
+    Column("namespace", String(NAMESPACE), nullable=False, server_default=""),
     one_of("status", RunStatus),
     CheckConstraint("generation >= 1", name="generation_counted"),
     Index("runs_by_time", "accepted_at", "run_id"),
@@ -139,7 +140,7 @@ effects = Table(
 epochs = Table(
     "epochs",
     metadata,
-    Column("namespace", String(32), primary_key=True),
+    Column("namespace", String(NAMESPACE), primary_key=True),
     Column("epoch", String(32), nullable=False),
     Column("shards", Integer, nullable=False),
     Column("created_at", BigInteger, nullable=False),

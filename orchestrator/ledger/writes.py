@@ -31,6 +31,12 @@ def accept(connection: Connection, run: AcceptedRun, now: int) -> Accepted | Con
     return Accepted(created, stands)
 
 
+def claim_run(connection: Connection, run_id: str, namespace: str) -> bool:
+    """Say whose a run is of which that was not noted."""
+    nobodys = update(runs).where(runs.c.run_id == run_id, runs.c.namespace == "")
+    return connection.execute(nobodys.values(namespace=namespace)).rowcount == 1
+
+
 def store_plan(connection: Connection, plan: StoredPlan) -> StoredPlan:
     """Keep the first plan of a run's generation; answers the one that stands."""
     lock_run(connection, plan.run_id)

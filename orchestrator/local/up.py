@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from orchestrator import flower
-from orchestrator.errors import ConfigError, LedgerMissing, MandorError, StoreMoved
+from orchestrator.errors import ConfigError, LedgerMissing, MandorError
 from orchestrator.healing import roles, serving
 from orchestrator.home import server_folder
 from orchestrator.local import address, procfile
@@ -188,7 +188,7 @@ def _prepare(given: Settings, server: EmbeddedServer | None, screen: Screen) -> 
 
 def _set_up(given: Settings, screen: Screen) -> None:
     """What `mandor ledger upgrade` and `mandor ledger verify` do."""
-    from orchestrator import verification
+    from orchestrator import verdicts, verification
     from orchestrator.ledger import open_ledger
     from orchestrator.store import open_store
 
@@ -196,10 +196,13 @@ def _set_up(given: Settings, screen: Screen) -> None:
     upgraded = verification.upgrade(ledger, given)
     store = open_store(given, upgraded.epoch)
     try:
-        found = verification.verify(ledger, store, given)
+        lost = set(verdicts.judged(ledger, store, given.namespace).values()) - {"moved"}
+        found = None if lost else verification.verify(ledger, store, given)
     finally:
         store.close()
-    if upgraded.shards:
+    if found is None:
+        screen.say("the server has lost its memory, or a part of it; the supervisors build it again from the ledger")
+    elif upgraded.shards:
         screen.say("ledger and state store are set up")
     elif found.shards:
         screen.say(f"the server has its state back; open runs: {found.runs}")
@@ -207,7 +210,7 @@ def _set_up(given: Settings, screen: Screen) -> None:
 
 def _check_named(given: Settings) -> None:
     """A server that was named may have other users: it is set up by a command of its own, never by the way."""
-    from orchestrator import startup, verification
+    from orchestrator import startup
     from orchestrator.ledger import open_ledger
     from orchestrator.store import open_store
 
@@ -217,8 +220,6 @@ def _check_named(given: Settings) -> None:
     store = open_store(given, epoch.epoch)
     try:
         startup.check_server(store.admin, given)
-        if any(verification.has_moved(store, shard) for shard in range(store.shards)):
-            raise StoreMoved("the server was started again or exchanged", hint="run `mandor ledger verify`")
     finally:
         store.close()
 
@@ -260,7 +261,7 @@ class _Watch:
             time.sleep(LOOK_S)
 
     def _tend_server(self) -> None:
-        """A server that died is started again; workers notice that it is another one, end, and are started again."""
+        """A server that died is started again, and held against the ledger."""
         if self._server is None or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + SERVER_LOOK_S

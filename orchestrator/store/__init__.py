@@ -1,6 +1,7 @@
 """The state of runs in Redis or Valkey: the only package that speaks to it.
 
-connection -> scripts (the Lua files' loader) -> guard (claims), runs (other writes), views (reads), admin (identity)
+connection -> scripts (the Lua files' loader) -> guard (claims), runs (other writes), views (reads), admin (identity),
+stream (what the ledger is still to be told), restoring (a shard that forgot)
 """
 
 from orchestrator.settings import Settings
@@ -8,8 +9,10 @@ from orchestrator.store.admin import Admin
 from orchestrator.store.connection import Links
 from orchestrator.store.guard import Guard
 from orchestrator.store.keys import Keys
+from orchestrator.store.restoring import Restoring
 from orchestrator.store.runs import Runs
 from orchestrator.store.scripts import Scripts
+from orchestrator.store.stream import Stream
 from orchestrator.store.views import Views
 
 
@@ -23,6 +26,8 @@ class Store:
         self.runs = Runs(scripts)
         self.views = Views(scripts)
         self.admin = Admin(scripts)
+        self.stream = Stream(scripts)
+        self.restoring = Restoring(scripts)
 
     @property
     def shards(self) -> int:

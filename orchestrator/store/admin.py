@@ -7,9 +7,6 @@ from typing import Any
 from orchestrator.store.scripts import Scripts
 from schemas.ids import RunRef
 
-# after a server came back, fences go on so far ahead that no earlier grant can equal a new one
-FENCE_STRIDE = 1_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
@@ -30,10 +27,17 @@ class Admin:
         epoch, server = self._scripts.ask("MGET", self._key(shard, "epoch"), self._key(shard, "server"))
         return ShardFacts(epoch, server, self._scripts.server())
 
-    def init_shard(self, shard: int) -> None:
-        """Give an empty shard its identity. The caller has made sure that nothing is missing from it."""
-        self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server(), "NX")
-        self._scripts.ask("SET", self._key(shard, "epoch"), self._scripts.epoch, "NX")
+    def is_whole(self, shard: int) -> bool:
+        """Whether the shard is the one that was verified, on the server that was."""
+        facts = self.shard(shard)
+        return (facts.epoch, facts.server) == (self._scripts.epoch, facts.our_server)
+
+    def shards(self) -> dict[int, ShardFacts]:
+        """The same of all shards, in one round trip."""
+        numbers = range(self._scripts.keys.shards)
+        words = [self._key(shard, name) for shard in numbers for name in ("epoch", "server")]
+        found, ours = self._scripts.ask("MGET", *words), self._scripts.server()
+        return {shard: ShardFacts(found[2 * shard], found[2 * shard + 1], ours) for shard in numbers}
 
     def live_runs(self, shard: int) -> tuple[RunRef, ...]:
         """Runs with a deadline or an end still to be confirmed."""
@@ -41,15 +45,6 @@ class Admin:
         for duty in ("deadlines", "settles"):
             names.update(self._scripts.ask("ZRANGE", self._scripts.keys.due(shard, duty), 0, -1))
         return tuple(RunRef(*reversed(name.split("|", 1))) for name in sorted(names))
-
-    def accept_server(self, shard: int) -> int:
-        """The shard was verified: fences of its live runs jump ahead, then it belongs to this server. Answers how many
-        runs. A repeat after a crash jumps once more, which is harmless."""
-        refs = self.live_runs(shard)
-        for ref in refs:
-            self._scripts.ask("HINCRBY", self._scripts.keys.state(ref), "fence", FENCE_STRIDE)
-        self._scripts.ask("SET", self._key(shard, "server"), self._scripts.server())
-        return len(refs)
 
     def config(self, name: str) -> str | None:
         """One setting of the server, None where it does not tell (managed servers often forbid CONFIG)."""

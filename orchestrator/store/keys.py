@@ -15,7 +15,9 @@ All keys of a run lie in the hash slot of its shard: `{namespace:shard}:…`, sh
 | lock:run:<run_id>:step:<step_id> | string | fence, worker, claim: for the operator's eye     |
 | due:<duty>                       | zset   | what must be looked at, and when                 |
 | pass, claimed                    | hash   | last passes; newest claimed message a queue      |
+| ledger                           | stream | transitions that the ledger does not have yet    |
 | epoch, server                    | string | what the shard belongs to                        |
+| restoring                        | string | who builds the shard again, until it is opened   |
 | agreed:<name>                    | string | what all processes set alike; of shard 0         |
 
 A run's keys live until its deadline and `finished_ttl_s` beyond, then `finished_ttl_s` from its end; a lock as long as
@@ -31,7 +33,8 @@ from orchestrator.store.replies import DUTIES
 from schemas.ids import RunRef
 
 RUN_PARTS = ("plan", "steps", "needs", "dependants", "ready", "results", "errors", "events", "sent")
-SHARD_PARTS = ("epoch", "server", "pass", "claimed")
+RUN_KEYS = ("state", *RUN_PARTS)  # what lives and goes with a run
+SHARD_PARTS = ("epoch", "server", "restoring", "pass", "claimed", "ledger")
 # what may live for ever: patterns of the part behind `{namespace:shard}:`
 PERMANENT = (*SHARD_PARTS, *(f"due:{duty}" for duty in DUTIES))
 
@@ -82,9 +85,11 @@ class Keys:
 
 # the groups a contract's `keys:` line may name
 GROUPS: dict[str, tuple[str, ...]] = {
-    "run": ("state", *RUN_PARTS),
+    "run": (*RUN_KEYS, "ledger"),
     "due": tuple(f"due_{duty}" for duty in DUTIES),
     "lock": ("lock",),
     "claimed": ("claimed",),
     "pass": ("pass",),
+    "ledger": ("ledger",),
+    "restoring": ("restoring",),
 }

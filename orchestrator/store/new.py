@@ -1,7 +1,8 @@
 """What the store is asked to keep: a run, and its plan's steps. Texts are canonical JSON, which it never reads."""
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,19 @@ class NewPlan:
     max_parallel: int
     inputs_bytes: int
     steps: tuple[NewStep, ...]
+
+
+def plan_as_text(plan: NewPlan) -> str:
+    """A plan as the ledger keeps it, to build its run again."""
+    return json.dumps(asdict(plan), ensure_ascii=False)
+
+
+def plan_from_text(text: str) -> NewPlan:
+    """The plan that was kept."""
+    fields: dict[str, Any] = json.loads(text)
+    steps = tuple(NewStep(**_tupled(step)) for step in fields.pop("steps"))
+    return NewPlan(**fields, steps=steps)
+
+
+def _tupled(step: dict[str, Any]) -> dict[str, Any]:
+    return {**step, "needs": tuple(step["needs"]), "refs": tuple(step["refs"])}

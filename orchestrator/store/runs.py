@@ -1,7 +1,7 @@
 """All other writes: accepting, planning, ending and sweeping runs. Each call is one script, one round trip."""
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.store.decided import Ending, Kept, NoStep, Noted, Paused, Resumed, Retried, StillInDoubt, TooLate
 from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
@@ -43,6 +43,8 @@ from schemas.ids import RunRef
 PlanClaim = PlanGranted | Busy | Stored | Stop | NotDue | Exhausted | OtherGeneration | UnknownRun
 Settling = Settled | Compensating | Owing | Waiting | OtherGeneration | UnknownRun
 Decision = Ending | TooLate | Waiting | OtherGeneration | UnknownRun
+# of which a shard remembers the last pass: the duties, and what is not in `due`
+Pass = Duty | Literal["drain", "audit"]
 Settlement = Verdict | NotDue | OtherGeneration
 Retry = Retried | StillInDoubt | NoStep | Kept | TooLate | OtherGeneration | UnknownRun
 # how long a member that a pass took stays away from the next pass, should the first one die
@@ -56,6 +58,10 @@ class Runs:
         self._scripts = scripts
 
     # ---- accept and plan
+
+    def forget_fresh(self, ref: RunRef) -> bool:
+        """Take back a run that was created and has not moved since. False: it has."""
+        return self._call("forget_fresh", ref).word != "moved_on"
 
     def create_run(self, ref: RunRef, new: NewRun) -> Created | Exists | Conflict:
         """Accept a run once; judged by submission_hash. Created.publish: the plan message."""
@@ -275,7 +281,7 @@ class Runs:
         )
         return Republish((message,), reply["checks"])
 
-    def begin_pass(self, shard: int, duty: Duty, interval_ms: int) -> bool:
+    def begin_pass(self, shard: int, duty: Pass, interval_ms: int) -> bool:
         """May a pass over this shard start? Not while another is younger than half the interval."""
         return self._scripts.call("begin_pass", shard, duty=duty, interval_ms=interval_ms).word == "ok"
 

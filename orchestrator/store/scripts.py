@@ -1,8 +1,9 @@
 """Loads the Lua scripts, binds their contracts and calls them; the only place that retries a store call.
 
 A script opens with its contract: `keys:` names groups of orchestrator.store.keys, `args:` names its arguments (the last
-may be `*rest`), each `reply` line names a word and its fields. The loader puts a prelude in front that binds these
-names, and the libraries; so a script says `A.fence` and `K.steps`, and never counts positions.
+may be `*rest`), each `reply` line names a word and its fields; `identity: any` leaves the check out whether this is the
+store the caller knows, `identity: building` asks for who builds a shard again. The loader puts a prelude in front that
+binds these names, and the libraries; so a script says `A.fence` and `K.steps`, and never counts positions.
 """
 
 import hashlib
@@ -18,12 +19,15 @@ from uuid import uuid4
 from orchestrator import machine
 from orchestrator.errors import StoreAmnesia, StoreMoved, StoreRefused, StoreUnavailable
 from orchestrator.store.connection import LOST, Link, Links, NoScript, Refused
-from orchestrator.store.keys import GROUPS, Keys
+from orchestrator.store.keys import GROUPS, RUN_KEYS, Keys
 from schemas.ids import RunRef
 
 T = TypeVar("T")
 
-LIBS = ("base", "run", "steps", "undo")
+OF_EVERY_CALL = ("base",)
+IDENTITY = {"": ("identity",), "any": (), "building": ("building",)}  # what a contract says of who may call
+OF_RUNS = ("run", "steps", "undo")
+LIBS = (*OF_EVERY_CALL, "identity", "building", *OF_RUNS)
 COMMON_ARGS = ("epoch", "server", "now_ms", "session", "run_id")
 DRAWN: Mapping[str, Callable[[], str]] = {
     "call_id": lambda: uuid4().hex,
@@ -77,7 +81,7 @@ def _prelude(keys: Sequence[str], args: Sequence[str]) -> str:
         f"local {name} = {{ {', '.join(f'[{pair!r}] = true' for pair in sorted(pairs))} }}"
         for name, pairs in (("LEGAL_RUN", machine.RUN_MOVES), ("LEGAL_STEP", machine.STEP_MOVES))
     )
-    of_run = f"local RUN_KEYS = {{ {', '.join(repr(name) for name in GROUPS['run'])} }}"
+    of_run = f"local RUN_KEYS = {{ {', '.join(repr(name) for name in RUN_KEYS)} }}"
     return (
         f"local K = {{ {bound_keys} }}\nlocal A = {{ {bound_args} }}\nlocal REST = {len(args) + 1}\n{of_run}\n{moves}\n"
     )
@@ -92,7 +96,8 @@ def parse(name: str, source: str, libs: Mapping[str, str]) -> Script:
     rest = words.pop().removeprefix("*") if words and words[-1].startswith("*") else None
     args = (*COMMON_ARGS, *words)
     replies = {line.split()[0]: tuple(line.split()[1:]) for line in contract["reply"]}
-    used = LIBS if "run" in groups else LIBS[:1]
+    identity = IDENTITY[contract.get("identity", [""])[0].strip()]
+    used = (*OF_EVERY_CALL, *identity, *(OF_RUNS if "run" in groups else ()))
     text = "\n".join([_prelude(keys, args), *(libs[lib] for lib in used), source])
     return Script(name, keys, args, rest, replies, text, _name_of(text))
 

@@ -18,7 +18,7 @@ NAME = "apply-decisions"
 def run_once(app: App, store: Store, ledger: Ledger) -> Counts:
     """One pass over decisions without an outcome, oldest first. Ends early while the store is away."""
     desk, total = Desk(app, store, ledger), Counts()
-    for decision in ledger.pending_decisions(AT_ONCE):
+    for decision in ledger.pending_decisions(AT_ONCE, namespace=store.keys.namespace):
         try:
             total += apply(desk, decision)
         except StoreUnavailable as error:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from orchestrator import names
-from orchestrator.telemetry import aftermath, events, planned, signals
+from orchestrator.telemetry import aftermath, events, planned, recovered, signals
 from orchestrator.telemetry.events import Occurrence
 from schemas.dead_letter import DeadLetterKind
 from schemas.states import RUN_TERMINAL
@@ -251,20 +251,19 @@ class Metrics:
         broken = self._labelled("mandor_pass_failures_total", "Passes that broke off.", "supervisor", names.SUPERVISORS)
         self._on(events.PassFailed, lambda fact: broken(fact.supervisor).inc())
         losses = self._labelled(
-            "mandor_memory_losses_total", "Workers stopped by a store they do not know.", "kind", ("moved", "amnesia")
+            "mandor_memory_losses_total",
+            "Shards whose server was another one, or had forgotten runs.",
+            "kind",
+            ("moved", "amnesia"),
         )
-        self._on(events.ServiceRefused, lambda fact: self._memory(losses, fact.kind))
+        self._on(recovered.MemoryLost, lambda _: losses("amnesia").inc())
+        self._on(recovered.ServerAccepted, lambda _: losses("moved").inc())
         undos = self._labelled(
             "mandor_undos_total", "Attempts to undo a step.", "outcome", ("committed", "retry", "given_up")
         )
         self._on(aftermath.UndoCommitted, lambda _: undos("committed").inc())
         self._on(aftermath.UndoRetry, lambda _: undos("retry").inc())
         self._on(aftermath.UndoGivenUp, lambda _: undos("given_up").inc())
-
-    @staticmethod
-    def _memory(losses: Callable[[str], Counter], kind: str) -> None:
-        if kind.startswith("store_") and kind.removeprefix("store_") in ("moved", "amnesia"):
-            losses(kind.removeprefix("store_")).inc()
 
     # ---- how a counter is made
 

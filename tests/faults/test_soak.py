@@ -55,7 +55,7 @@ def over(system: System, runs: int) -> bool:
     """Whether so many runs were accepted and have ended. Asked slowly, for it is no small question."""
     time.sleep(0.5)
     ledger = system.installed.ledger
-    return not ledger.open_runs(None, 1) and len(ledger.listed(2 * RUNS)) == runs
+    return not ledger.open_runs(None, 1, system.installed.settings.namespace) and len(ledger.listed(2 * RUNS)) == runs
 
 
 def memory_kb(system: System) -> dict[int, int]:

@@ -475,6 +475,22 @@ def test_a_late_word_about_an_earlier_attempt_changes_nothing(world: World) -> N
     assert world.ledger.effects.close(world.run_id, "a", "do", granted.fence).state == "open"
 
 
+def test_a_word_that_is_asked_for_again_does_not_settle_a_newer_doubt(world: World) -> None:
+    """Where the store lost its memory, late decisions are carried out once more."""
+    doubtful(world)
+    decisions.resolve(world.desk, world.run_id, "ann", landed=False)
+    granted = world.claim("a", "again")
+    rows = world.ledger.effects
+    rows.open(world.run_id, "a", "do", granted.fence, granted.token, EffectClass.ONCE)
+    rows.close(world.run_id, "a", "do", granted.fence)
+    world.store.guard.fail_step(world.ref, "a", granted.fence, "again", Fact.MAYBE, "{}", True)
+    assert world.ledger.losses.ask_again([world.run_id]) == 1
+    world.repeat()
+    assert [kept.outcome for kept in world.ledger.decisions_of(world.run_id)] == ["not_closed"]
+    assert world.store.views.step(world.ref, "a").status == "in_doubt"  # type: ignore[union-attr]
+    assert rows.close(world.run_id, "a", "do", granted.fence).state == "open"
+
+
 # ---- waits
 
 

@@ -78,7 +78,7 @@ def made(redis_server: Server, namespace: str, tmp_path: Path, request: pytest.F
     store, clock = clocked_store(redis_server.url, namespace)
     fresh_ledger(tmp_path)
     ledger = open_ledger(url_of(tmp_path / "ledger.db"), clock=lambda: clock.now)
-    ledger.accept(run_named("r"))
+    ledger.accept(run_named("r", namespace=namespace))
     with celery_app(redis_server.url, queue_prefix=f"{namespace}.", home=tmp_path) as app:
         yield doubtful(Scene(store, clock, ref_of("r")), app, ledger, f"{namespace}.steps", effect)
         store.close()
@@ -146,7 +146,7 @@ def test_of_what_nobody_looks_for_a_person_is_told(made: Late, request: pytest.F
 def test_one_that_cannot_be_dealt_with_stands_in_nobodys_way(made: Late) -> None:
     """Its step's record is damaged; it has waited longer than the other."""
     other = ref_of("other")
-    made.ledger.accept(run_named("other"))
+    made.ledger.accept(run_named("other", namespace=made.scene.store.keys.namespace))
     second = doubtful(Scene(made.scene.store, made.scene.clock, other), made.app, made.ledger, made.queue, "keyed")
     for late in (made, second):
         late.undo()

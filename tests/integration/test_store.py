@@ -7,6 +7,7 @@ from threading import Thread
 import pytest
 
 from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, StoreUnavailable
+from orchestrator.ledger.losses import STRIDE
 from orchestrator.store import Store
 from orchestrator.store.connection import Links
 from orchestrator.store.keys import Keys
@@ -26,7 +27,9 @@ from orchestrator.store.replies import (
     Resting,
     UndoGranted,
 )
+from orchestrator.store.restoring import Place
 from orchestrator.store.scripts import Scripts
+from orchestrator.store.stream import BEGINNING
 from schemas.states import Fact
 from tests.support.servers import Server, keys_of, sent_commands
 from tests.support.stores import CHECK, LEASE, Clock, Scene, clocked_store, new_run, new_step, ref_of
@@ -94,15 +97,24 @@ def test_another_server_is_told_apart(redis_server: Server, namespace: str, scen
     redis_server.client.set(f"{{{namespace}:0}}:server", "the server before the restart")
     with pytest.raises(StoreMoved, match="ledger verify"):
         scene.accept()
-    scene.store.admin.accept_server(0)
+    taken_over(scene)
     scene.accept()
+
+
+def taken_over(scene: Scene) -> list[bool]:
+    """What is done about a server that has everything; which of two runs were there."""
+    restoring, place = scene.store.restoring, Place(scene.store.scripts.server(), "token")
+    restoring.begin(0, place, "moved", BEGINNING)
+    found = [restoring.accept_run(ref, place, STRIDE, 0) for ref in (scene.ref, ref_of("nobody"))]
+    restoring.open_shard(0, place)
+    return found
 
 
 def test_accepting_a_server_moves_fences_ahead(redis_server: Server, namespace: str, scene: Scene) -> None:
     scene.accept().admit(new_step("x", 0))
     before = scene.claim("x").fence
     redis_server.client.set(f"{{{namespace}:0}}:server", "another")
-    assert scene.store.admin.accept_server(0) == 1
+    assert taken_over(scene) == [True, False]
     scene.clock.advance(LEASE + 1)
     scene.store.guard.expire_lease(scene.ref, "x", before, Fact.NONE)
     assert scene.claim("x", "next").fence > before + 1_000_000

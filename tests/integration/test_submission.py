@@ -122,6 +122,33 @@ def test_a_run_with_a_plan_that_the_store_lost_is_not_begun_anew(ours: Installat
     assert ours.store.views.run(RunRef(first.run_id)) is None
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_submission_that_slept_over_a_loss_begins_nothing(
+    ours: Installation, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row was read before; meanwhile the run was planned, perhaps it ended, and the store has lost it."""
+    real = ours.store.runs.create_run
+
+    def late(ref: RunRef, run: Any) -> Any:
+        ours.ledger.store_plan(ref.run_id, 1, "1" * 64, '{"steps":[]}', None)
+        if ended:
+            ours.ledger.end_run(ref.run_id, 1, RunStatus.SUCCEEDED, None, 9, 1)
+        return real(ref, run)
+
+    monkeypatch.setattr(ours.store.runs, "create_run", late)
+    answer = submit(ours, request_id="r1")
+    assert answer.created is False
+    assert ours.store.views.run(RunRef(answer.run_id)) is None
+
+
+def test_a_request_of_another_namespace_is_not_taken_for_ours(ours: Installation) -> None:
+    first = submit(ours, request_id="r1")
+    other = Installation(ours.app, ours.store, ours.ledger, ours.settings.model_copy(update={"namespace": "another"}))
+    with pytest.raises(SubmissionConflict, match="namespace"):
+        submit(other, request_id="r1")
+    assert submit(ours, request_id="r1").run_id == first.run_id
+
+
 def test_nothing_is_accepted_that_is_not_remembered(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: Any) -> Any:
         raise LedgerUnavailable("gone")

@@ -94,7 +94,7 @@ def world(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[Worl
         made.app, made.server, made.settings = app, redis_server, settings()
         made.queue = f"{namespace}.steps"
         made.ledger = fresh_ledger(tmp_path)
-        made.ledger.accept(run_named("r"))
+        made.ledger.accept(run_named("r", namespace=namespace))
         made.reclaim()
         yield made
         store.close()

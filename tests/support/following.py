@@ -103,6 +103,7 @@ def row(accepted_at: int) -> LedgerRun:
         principal="celery",
         deadline_ms=60_000,
         planner="orders.fulfil",
+        namespace="mandor",
         accepted_at=accepted_at,
         generation=1,
         status=RunStatus.ACCEPTED,

@@ -17,6 +17,7 @@ from schemas.ids import run_id_for, session_key
 from tests.support.postgres import TEMPLATE, Postgres
 
 SHA = "a" * 64
+NAMESPACE = "mandor"
 DATABASES = ("sqlite", "postgresql")
 
 
@@ -107,7 +108,9 @@ def template() -> Path:
     return path
 
 
-def run_named(request_id: str, submission_hash: str = SHA, session_id: str | None = None) -> AcceptedRun:
+def run_named(
+    request_id: str, submission_hash: str = SHA, session_id: str | None = None, namespace: str = NAMESPACE
+) -> AcceptedRun:
     """A run to be accepted."""
     return AcceptedRun(
         run_id=run_id_for("celery", session_id, request_id),
@@ -122,6 +125,7 @@ def run_named(request_id: str, submission_hash: str = SHA, session_id: str | Non
         context_hash="c" * 64,
         deadline_ms=3_600_000,
         planner="counting",
+        namespace=namespace,
     )
 
 

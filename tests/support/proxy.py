@@ -13,7 +13,7 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._target = (parts.hostname or "127.0.0.1", parts.port or 6379)
+        self._target = _place(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         port = self._listener.getsockname()[1]
         host = f"{parts.username or ''}:{parts.password}@" if parts.password else ""
@@ -26,6 +26,11 @@ class Proxy:
 
     def swallow(self, count: int = 1) -> None:
         self._to_swallow = count
+
+    def turn_to(self, url: str) -> None:
+        """From here on another server answers, as after a failover."""
+        self._target = _place(url)
+        self.close_all()
 
     def close_all(self) -> None:
         for sock in list(self._open):
@@ -72,6 +77,11 @@ class Proxy:
                 client.sendall(data)
         _shut(client)
         _shut(server)
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "127.0.0.1", parts.port or 6379
 
 
 def _shut(sock: socket.socket) -> None:

@@ -9,6 +9,7 @@ from orchestrator.store.keys import Keys
 from orchestrator.store.new import NewPlan, NewRun, NewStep
 from orchestrator.store.replies import Created, Granted, PlanGranted, UndoGranted
 from orchestrator.store.scripts import Scripts
+from orchestrator.store.stream import BEGINNING
 from schemas.canonical import canonical_text
 from schemas.ids import RunRef, run_id_for, session_key
 from schemas.states import Fact
@@ -37,7 +38,8 @@ def clocked_store(url: str, namespace: str, shards: int = 1) -> tuple[Store, Clo
     clock.constants = {"check_ms": CHECK, "ttl_ms": 86_400_000, "lease_ms": LEASE, "jitter": "1", "now_ms": clock.now}
     store = Store(Scripts(Links(url, 5.0), Keys(namespace, shards), EPOCH, clock.constants))
     for shard in range(shards):
-        store.admin.init_shard(shard)
+        if not store.admin.is_whole(shard):
+            store.restoring.set_up(shard, BEGINNING)
     return store, clock
 
 

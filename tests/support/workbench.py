@@ -88,6 +88,7 @@ class Workbench:
             context_hash=submission.context_hash(),
             deadline_ms=3_600_000,
             planner=submission.planner,
+            namespace=self.settings.namespace,
         )
         accepted = self.ledger.accept(row)
         assert isinstance(accepted, Accepted)

@@ -85,6 +85,6 @@ def world_on(server: Server, namespace: str, folder: Path) -> Iterator[World]:
         made = World(store, clock, ref_of("r"))
         made.app, made.server, made.queue = app, server, f"{namespace}.steps"
         made.ledger = fresh_ledger(folder)
-        made.ledger.accept(run_named("r"))
+        made.ledger.accept(run_named("r", namespace=namespace))
         yield made
         store.close()

@@ -11,7 +11,7 @@ from orchestrator.ledger import Accepted, ConflictingSubmission, Ledger, open_le
 from orchestrator.ledger.tables import decisions, effects, runs
 from schemas.dead_letter import DeadLetterKind
 from schemas.states import RunStatus
-from tests.support.ledgers import accepted, letter_named, run_named
+from tests.support.ledgers import NAMESPACE, accepted, letter_named, run_named
 
 
 @pytest.fixture
@@ -138,8 +138,8 @@ def test_pages_miss_nothing_among_runs_of_one_moment(ledger: Ledger, ledger_url:
 def test_open_runs_are_walked_by_id(ledger: Ledger) -> None:
     ids = sorted(accepted(ledger, f"order-{number}").run_id for number in range(5))
     ledger.end_run(ids[1], 1, RunStatus.SUCCEEDED, None, 9, 1)
-    assert [run.run_id for run in ledger.open_runs(None, 2)] == [ids[0], ids[2]]
-    assert [run.run_id for run in ledger.open_runs(ids[2], 10)] == ids[3:]
+    assert [run.run_id for run in ledger.open_runs(None, 2, NAMESPACE)] == [ids[0], ids[2]]
+    assert [run.run_id for run in ledger.open_runs(ids[2], 10, NAMESPACE)] == ids[3:]
 
 
 def test_a_decision_waits_until_it_is_done(ticking: Ledger) -> None:

@@ -5,6 +5,7 @@ import sqlite3
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -14,7 +15,7 @@ from sqlalchemy import create_engine, insert
 from orchestrator.ledger import Ledger, RunFilter, open_ledger
 from orchestrator.ledger.engine import Database
 from orchestrator.ledger.migrations import alembic_config
-from orchestrator.ledger.tables import REVISION, VERSION_TABLE, metadata, plans, runs
+from orchestrator.ledger.tables import REVISION, VERSION_TABLE, epochs, metadata, plans, runs
 from tests.support.ledgers import Places, fresh_ledger, run_named
 
 
@@ -59,6 +60,25 @@ def test_migrations_and_tables_agree_on_every_kind_of_database(ledger: Ledger) -
         assert compare_metadata(context, metadata) == []
 
 
+@pytest.mark.parametrize(("known", "whose"), [(("one",), "one"), (("one", "two"), ""), ((), "")])
+def test_runs_of_before_are_of_the_only_installation(places: Places, known: tuple[str, ...], whose: str) -> None:
+    url = places.unmade()
+    old = Database(url)
+    old.prepare()
+    with old.writing(any_revision=True) as connection:
+        command.upgrade(alembic_config(connection), "0002")
+        values = asdict(run_named("r")) | {"status": "accepted", "accepted_at": 1, "generation": 1, "version": 0}
+        connection.execute(insert(runs).values({key: values[key] for key in values if key != "namespace"}))
+        for namespace in known:
+            drawn = {"namespace": namespace, "epoch": "e", "shards": 16, "created_at": 1}
+            connection.execute(insert(epochs).values(drawn))
+    old.close()
+    ledger = open_ledger(url)
+    ledger.upgrade()
+    assert [run.namespace for run in ledger.runs(9)] == [whose]
+    ledger.close()
+
+
 def test_runs_of_before_are_found_by_planner_and_action(places: Places) -> None:
     url = places.unmade()
     sent = {"r1": '{"goal":"g","planner":"orders.fulfil"}', "r2": '{"plan":"{}"}'}
@@ -69,7 +89,8 @@ def test_runs_of_before_are_found_by_planner_and_action(places: Places) -> None:
         for name, submission_text in sent.items():
             values = asdict(run_named(name)) | {"submission_text": submission_text, "status": "accepted"}
             values |= {"accepted_at": 1, "generation": 1, "version": 0}
-            connection.execute(insert(runs).values({key: values[key] for key in values if key != "planner"}))
+            later = ("planner", "namespace")
+            connection.execute(insert(runs).values({key: values[key] for key in values if key not in later}))
         plan = {"run_id": run_named("r2").run_id, "generation": 1, "plan_hash": "1" * 64, "created_at": 1}
         connection.execute(insert(plans).values(**plan, plan_text='{"steps":[{"action":"a.b"},{"action":"a.b"}]}'))
     old.close()

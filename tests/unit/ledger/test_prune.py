@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import func, insert, select
 
 from orchestrator.cli.command import run
-from orchestrator.ledger import Accepted, Ledger, Pruned, open_ledger, upgrade_effects
+from orchestrator.ledger import Accepted, AdmittedPlan, Ledger, Pruned, open_ledger, upgrade_effects
+from orchestrator.ledger.history import Batch, Happened, RunReport, StepReport
 from orchestrator.ledger.prune import OF_A_RUN
 from orchestrator.ledger.tables import metadata, record_changes, records, runs
 from orchestrator.settings import Settings
@@ -30,15 +31,25 @@ def whole_run(ledger: Ledger, name: str, ended_at: int | None, version: int = 1)
     """A run that has left something in every table."""
     run_id = accepted(ledger, name).run_id
     ledger.store_answer(run_id, 1, 0, "llm", '"raw"', "{}")
-    ledger.store_plan(run_id, 1, "1" * 64, PLAN, None)
+    ledger.store_plan(run_id, 1, "1" * 64, PLAN, None, AdmittedPlan("{}", 0))
     ledger.effects.open(run_id, "s0", "do", 1, TOKEN, EffectClass.ONCE)
     ledger.decision_done(ledger.decide(run_id, 1, "cancel", "ada", None), "too_late")
     change = {"run_id": run_id, "step_id": "s0", "entity_id": BOX, "version_before": version - 1}
     with ledger.begin() as connection:
         connection.execute(insert(record_changes).values(**change, version_after=version, created_at=1))
+    drain(ledger, run_id)
     if ended_at is not None:
         ledger.end_run(run_id, 1, RunStatus.FAILED, None, 9, ended_at, {"odd"})
     return run_id
+
+
+def drain(ledger: Ledger, run_id: str) -> None:
+    """What the state store said of the run is read."""
+    before = ledger.history.cursors("demo").get(0, "0-0")
+    happened = Happened(run_id, 1, 1, 1, "run.accepted", {})
+    run, step = RunReport(run_id, 1, 1, "running", "{}"), StepReport(run_id, "s0", 1, "pending", "{}", None, None)
+    following = f"{int(before.partition('-')[0]) + 1}-0"
+    assert ledger.history.take(Batch("demo", 0, before, following, [happened], [run], [step]))
 
 
 @pytest.fixture

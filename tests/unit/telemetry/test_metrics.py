@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.telemetry import aftermath, decided, events, facts, logs, metrics, planned, signals
+from orchestrator.telemetry import aftermath, decided, events, facts, logs, metrics, planned, recovered, signals
 from orchestrator.telemetry.metrics import ERROR_TYPES, Metrics
 from tests.support.environment import ROOT
 
@@ -179,8 +179,8 @@ def test_what_must_never_be(counted: Metrics) -> None:
         signals.PolicyMismatch("claim", "a", "b"),
         signals.VersionConflict("back", 8, 7),
         signals.NeverEnded(3),
-        events.ServiceRefused("store_amnesia", "gone"),
-        events.ServiceRefused("config", "not counted"),
+        recovered.MemoryLost(3, "forgot", 0),
+        recovered.ServerAccepted(3, 1),
     ):
         counted(fact)
     assert shown(counted) == {
@@ -189,12 +189,13 @@ def test_what_must_never_be(counted: Metrics) -> None:
         'mandor_version_conflicts_total{kind="back"}': 1,
         "mandor_dispatches_over_completions_total": 3,
         'mandor_memory_losses_total{kind="amnesia"}': 1,
+        'mandor_memory_losses_total{kind="moved"}': 1,
     }
 
 
 def test_every_fact_that_exists_is_counted_or_left_out_on_purpose(counted: Metrics) -> None:
     """A new fact is not forgotten: whoever adds one says here that nobody counts it."""
-    modules = (events, aftermath, decided, planned, signals)
+    modules = (events, aftermath, decided, planned, recovered, signals)
     kinds = {
         kind
         for module in modules
@@ -221,6 +222,10 @@ def test_every_fact_that_exists_is_counted_or_left_out_on_purpose(counted: Metri
         "HealthChanged",
         "HealthServed",
         "HealthNotServed",
+        "MemoryRestored",
+        "RunMended",
+        "RunNotRestored",
+        "ServiceRefused",
     }
 
 

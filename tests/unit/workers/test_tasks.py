@@ -67,13 +67,13 @@ def test_a_worker_that_is_stopping_begins_nothing(task: Any) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreMoved("another server"), StoreAmnesia("it forgot")])
-def test_a_store_that_is_not_ours_stops_the_worker(task: Any, error: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped: list[Exception] = []
-    monkeypatch.setattr(tasks, "stop_worker", stopped.append)
+def test_a_store_that_is_not_ours_is_waited_for(task: Any, error: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Exception] = []
+    monkeypatch.setattr(tasks, "wait_for_memory", waited.append)
     with pytest.raises(Reject) as rejected:
         tell(task, error)
     assert rejected.value.requeue is True
-    assert stopped == [error]
+    assert waited == [error]
 
 
 def test_a_ledger_that_is_away_is_waited_for_elsewhere(task: Any) -> None:

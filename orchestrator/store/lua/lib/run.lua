@@ -42,12 +42,14 @@ local function move_run(to)
   put('status', to)
 end
 
--- One call is one version and one event, which names the steps it moved.
+-- One call is one version and one event, which names the steps it moved. The shard's `ledger` stream has it too: what
+-- lies there is still to be brought to the ledger, which drops it when it has it.
 local function publish_event(event, fields)
   put('version', num('version') + 1)
   local entry = { 'event', event, 'version', run.version, 'at', NOW, 'steps', table.concat(moved, ',') }
   for i = 1, #(fields or {}) do entry[#entry + 1] = fields[i] end
   redis.call('XADD', K.events, '*', unpack(entry))
+  redis.call('XADD', K.ledger, '*', 'run', RUN_MEMBER, 'generation', run.generation, unpack(entry))
   keep(K.events)
 end
 

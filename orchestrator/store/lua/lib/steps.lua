@@ -207,10 +207,11 @@ end
 
 -- A claim ends without a commit; its effect row has been closed and answered `fact`: none, maybe or landed.
 -- The one place that decides what becomes of the step. may_retry: the error allows another attempt.
--- again(rec): what "again" means for this caller. Answers a word.
-local function conclude(rec, fact, may_retry, again)
+-- again(rec): what "again" means for this caller. result: of an effect that landed, where the caller has several.
+-- Answers a word.
+local function conclude(rec, fact, may_retry, again, result)
   if fact == 'landed' then
-    complete(rec, A.result_text)
+    complete(rec, result or A.result_text)
     return 'committed'
   end
   rec.touched = rec.touched or fact == 'maybe' or nil

@@ -1,12 +1,12 @@
 """An index for counting the letters that nobody has dealt with, which is done at each scrape.
 
-Revision ID: 0003
+Revision ID: 0004
 """
 
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:

@@ -1,0 +1,22 @@
+-- accept_run: the run goes on, on a server that may have lost its last moments: fences go `ahead`, and to `least` at
+-- least, and an idempotent step that may have begun in them, without a row to show for it, is not taken for untouched
+-- identity: building
+-- keys: restoring run due
+-- args: judged token ahead least
+-- moves: none
+-- reply accepted: fence
+-- reply fenced:
+-- reply unknown:
+if not load_run() then return { 'unknown' } end
+local SENT = { ready = true, dispatched = true, backoff = true }
+put('fence', math.max(num('fence') + tonumber(A.ahead), tonumber(A.least)))
+if run.status == 'running' then load_records() end
+for _, rec in pairs(records) do
+  if rec.effect == 'idempotent' and SENT[rec.status] then
+    rec.touched = true
+    touch(rec)
+  end
+end
+save_steps()
+save_run()
+return { 'accepted', num('fence') }

@@ -1,0 +1,108 @@
+"""What happened in a shard and is still to be brought to the ledger, and the runs it happened to as they are now."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.store.scripts import Scripts
+from schemas.ids import RunRef
+
+BEGINNING: Final = "0-0"  # the cursor of a shard of which the ledger has nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One transition. fields: what its event says, `steps` included; step_ids: whose records it may have changed."""
+
+    id: str
+    ref: RunRef
+    generation: int
+    version: int
+    at: int
+    event: str
+    fields: dict[str, str]
+    step_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A run's hash (without its policy), and some of its steps: their records, results and errors, as JSON."""
+
+    fields: dict[str, str]
+    steps: dict[str, str]
+    results: dict[str, str]
+    errors: dict[str, str]
+
+
+class Stream:
+    """The `ledger` stream of each shard."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def read(self, shard: int, cursor: str, count: int) -> tuple[Entry, ...]:
+        """Up to count transitions behind the cursor; what lies up to it is dropped, for the ledger has it."""
+        reply = self._scripts.call("drain_ledger", shard, next=following(cursor), count=count)
+        return tuple(_entry(entry_id, flat) for entry_id, flat in reply["entries"])
+
+    def snapshot(self, ref: RunRef, step_ids: Iterable[str]) -> Snapshot | None:
+        """The run at one version, with these steps. None: the store has let go of it."""
+        shard = self._scripts.keys.shard_of(ref.run_id)
+        reply = self._scripts.call("snapshot", shard, ref, rest=tuple(step_ids))
+        if reply.word != "snapshot":
+            return None
+        return Snapshot(**{name: pairs(reply[name]) for name in ("fields", "steps", "results", "errors")})
+
+    def length(self, shard: int) -> int:
+        """How many transitions of a shard lie there."""
+        return int(self._scripts.ask("XLEN", self._key(shard)))
+
+    def oldest_at(self, shard: int) -> int | None:
+        """When the transition that waits longest happened, in milliseconds of the server's clock; None: none waits."""
+        found = self._scripts.ask("XRANGE", self._key(shard), "-", "+", "COUNT", 1)
+        return int(str(found[0][0]).partition("-")[0]) if found else None
+
+    def last_id(self, shard: int) -> str:
+        """The id of the newest transition that was ever written there."""
+        reply = self._scripts.ask_or_none("XINFO", "STREAM", self._key(shard))
+        if reply is None:
+            return BEGINNING
+        about = pairs(reply)
+        return str(about["last-generated-id"])
+
+    def _key(self, shard: int) -> str:
+        return f"{self._scripts.keys.prefix(shard)}ledger"
+
+
+def position(entry_id: str) -> tuple[int, int]:
+    """An id as numbers, which compare."""
+    time_ms, _, number = entry_id.partition("-")
+    return int(time_ms), int(number)
+
+
+def following(entry_id: str) -> str:
+    """The first id that is greater."""
+    time_ms, number = position(entry_id)
+    return f"{time_ms}-{number + 1}"
+
+
+def _entry(entry_id: str, flat: list[str]) -> Entry:
+    fields = pairs(flat)
+    session, _, run_id = fields.pop("run").partition("|")
+    moved = (move.partition("=")[0] for move in fields["steps"].split(",") if move)
+    named = (fields["step_id"],) if "step_id" in fields else ()
+    return Entry(
+        id=entry_id,
+        ref=RunRef(run_id, session),
+        generation=int(fields.pop("generation")),
+        version=int(fields.pop("version")),
+        at=int(fields.pop("at")),
+        event=fields.pop("event"),
+        fields=fields,
+        step_ids=tuple(dict.fromkeys((*moved, *named))),
+    )
+
+
+def pairs(reply: Any) -> dict[str, str]:
+    """Names and values in turns, or a mapping already, as the protocol's version has it."""
+    return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))

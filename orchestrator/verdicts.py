@@ -1,0 +1,103 @@
+"""Which shards of the state store are not the ones the ledger remembers, and which runs it has lost. Reads only.
+
+amnesia   nothing is there
+behind    another server, and less is there than the ledger knows
+moved     another server, and all is there
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from orchestrator.errors import ConfigError
+from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.store import Store
+from orchestrator.store.admin import ShardFacts
+from orchestrator.store.stream import BEGINNING, position
+from schemas.ids import RunRef
+from schemas.states import RUN_TERMINAL, RunStatus
+
+PAGE: Final = 200
+UNMOVED: Final = frozenset({"pending", "waiting_approval", "ready", "dispatched", "backoff", "skipped"})
+
+
+def judged(ledger: Ledger, store: Store, namespace: str) -> dict[int, str]:
+    """Shards that are not ours as they are: moved, behind or amnesia. ConfigError: one is somebody else's."""
+    found = suspicious(store)
+    moved = [shard for shard, state in found.items() if state == "moved"]
+    return found | dict.fromkeys(behind(ledger, store, namespace, moved), "behind")
+
+
+def suspicious(store: Store) -> dict[int, str]:
+    """Shards that do not say that they are ours: amnesia, or moved, which may be behind. One round trip."""
+    facts = store.admin.shards().items()
+    return {shard: state for shard, one in facts if (state := state_of(store.scripts.epoch, shard, one))}
+
+
+def state_of(epoch: str, shard: int, facts: ShardFacts) -> str | None:
+    """What a shard says of itself; None: it is whole."""
+    if facts.epoch is None:
+        return "amnesia"
+    if facts.epoch != epoch:
+        raise ConfigError(
+            f"shard {shard} belongs to another installation",
+            path="MANDOR_NAMESPACE",
+            hint="two installations share this server, or its data is an old copy: use another namespace or server",
+        )
+    return None if facts.server == facts.our_server else "moved"
+
+
+def behind(ledger: Ledger, store: Store, namespace: str, moved: list[int]) -> set[int]:
+    """Of these shards, those that hold less than the ledger knows."""
+    if not moved:
+        return set()
+    cursors = ledger.history.cursors(namespace)
+    found = {
+        shard for shard in moved if position(store.stream.last_id(shard)) < position(cursors.get(shard, BEGINNING))
+    }
+    for page in open_runs(ledger, namespace):
+        here = [run for run in page if store.keys.shard_of(run.run_id) in set(moved) - found]
+        found |= {store.keys.shard_of(run.run_id) for run in runs_behind(ledger, store, here)}
+    return found | {shard for shard in set(moved) - found if any(have_ended(ledger, store, shard))}
+
+
+def runs_behind(ledger: Ledger, store: Store, runs: list[LedgerRun]) -> Iterator[LedgerRun]:
+    """Runs of which the store has less than was heard before, or less than the effect rows say."""
+    ids = [run.run_id for run in runs]
+    standings, begun = ledger.history.standings(ids), ledger.losses.effects_beyond(ids)
+    for run in runs:
+        if _is_behind(store, run, standings, begun.get(run.run_id, set())):
+            yield run
+
+
+def _is_behind(store: Store, run: LedgerRun, standings: Mapping[str, tuple[int, int]], begun: set[str]) -> bool:
+    ref = RunRef(run.run_id, run.session)
+    state = store.views.run(ref)
+    if state is None:
+        return run.plan_hash is not None or run.run_id in standings
+    known = max(standings.get(run.run_id, (0, 0)), (run.generation, 0))
+    not_undoing = run.status == RunStatus.COMPENSATING and state.status == RunStatus.RUNNING
+    return (state.generation, state.version) < known or not_undoing or _effects_unknown(store, ref, begun)
+
+
+def _effects_unknown(store: Store, ref: RunRef, begun: set[str]) -> bool:
+    """Whether an effect began of a step that the store believes untouched."""
+    records = store.views.records(ref, sorted(begun)) if begun else []
+    return len(records) < len(begun) or any(one.status in UNMOVED and not one.touched for one in records)
+
+
+def have_ended(ledger: Ledger, store: Store, shard: int) -> Iterator[RunRef]:
+    """Runs that are under way here, and have ended in the ledger."""
+    for ref in store.admin.live_runs(shard):
+        row, state = ledger.run(ref.run_id), store.views.run(ref)
+        if row is None or row.ended_at is None or state is None:
+            continue
+        if state.status not in RUN_TERMINAL and state.generation <= row.generation:
+            yield ref
+
+
+def open_runs(ledger: Ledger, namespace: str) -> Iterator[list[LedgerRun]]:
+    """All runs without an end, in pages."""
+    after: str | None = None
+    while page := ledger.open_runs(after, PAGE, namespace):
+        yield page
+        after = page[-1].run_id

@@ -1,0 +1,183 @@
+"""The ledger follows the state store: nothing twice, nothing lost, nothing older over something newer."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import LedgerUnavailable, StoreRefused, StoreUnavailable
+from orchestrator.ledger import Ledger
+from orchestrator.settings import Settings
+from orchestrator.store.new import NewPlan, plan_as_text, plan_from_text
+from orchestrator.store.stream import BEGINNING
+from orchestrator.supervisors import drain_ledger
+from orchestrator.supervisors.passes import Counts
+from schemas.states import Fact
+from tests.integration.test_submission import ours, submit  # noqa: F401
+from tests.support.installation import Installation
+from tests.support.ledgers import fresh_ledger
+from tests.support.servers import Server
+from tests.support.stores import Scene, clocked_store, new_step, ref_of
+
+
+class World(Scene):
+    """A run, and the ledger that follows it."""
+
+    ledger: Ledger
+    settings: Settings
+
+    def drain(self) -> Counts:
+        self.clock.advance(2000)
+        return drain_ledger.run_once(self.store, self.ledger, self.settings)
+
+    def told(self) -> dict[str, tuple[str, int]]:
+        """Status and fence of each step, as the ledger has them."""
+        steps = self.ledger.history.steps(self.ref.run_id)
+        return {name: (step.status, json.loads(step.record_text)["fence"]) for name, step in steps.items()}
+
+    def waiting(self) -> int:
+        return self.store.stream.length(0)
+
+
+@pytest.fixture
+def world(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[World]:
+    store, clock = clocked_store(redis_server.url, namespace)
+    made = World(store, clock, ref_of("drained"))
+    made.ledger = fresh_ledger(tmp_path)
+    made.settings = Settings(namespace=namespace, shards=1)
+    yield made
+    made.ledger.close()
+
+
+def test_every_transition_and_where_it_led(world: World) -> None:
+    world.accept().admit(new_step("a", 0), new_step("b", 1, "a"))
+    world.claim("a")
+    world.complete("a", '{"value":1}')
+    assert world.drain().taken == world.version
+    events = world.ledger.history.events(world.ref.run_id)
+    assert [(one.version, one.event) for one in events] == [
+        (one.version, one.event) for one in world.store.views.events(world.ref)
+    ]
+    assert events[-1].fields["steps"] == f"a=completed/1/{world.fences['a']},b=ready/0/0,b=dispatched/0/0"
+    run = world.ledger.history.run(world.ref.run_id)
+    assert run is not None
+    assert (run.version, run.status, run.fields()["fence"]) == (world.version, "running", str(world.fences["a"]))
+    assert "policy" not in run.fields()
+    assert world.told() == {"a": ("completed", world.fences["a"]), "b": ("dispatched", 0)}
+    assert world.ledger.history.steps(world.ref.run_id)["a"].result_text == '{"value":1}'
+
+
+def test_what_is_drained_is_dropped_and_only_that(world: World) -> None:
+    world.accept()
+    world.drain()
+    assert world.waiting() == 0
+    world.plan()
+    assert world.waiting() == 1
+    world.store.stream.read(0, BEGINNING, 10)
+    assert world.waiting() == 1
+    assert world.drain() == Counts(taken=1, moved=1)
+    assert world.drain() == Counts()
+
+
+def test_the_stream_outlives_the_runs_that_it_tells_of(world: World) -> None:
+    world.accept()
+    world.store.runs.cancel(world.ref, 1)
+    world.store.runs.confirm_end(world.ref, 1)
+    names = world.store.keys
+    assert world.store.scripts.ask("TTL", f"{names.prefix(0)}ledger") == -1
+    assert world.store.scripts.ask("TTL", names.state(world.ref)) > 0
+
+
+def test_a_pass_that_died_before_its_transaction_is_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.accept().plan()
+
+    def crash(_: Any) -> bool:
+        raise LedgerUnavailable("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.ledger.history, "take", crash)
+        with pytest.raises(LedgerUnavailable):
+            world.drain()
+    assert world.waiting() == 2
+    assert world.drain().taken == 2
+    assert [one.version for one in world.ledger.history.events(world.ref.run_id)] == [1, 2]
+
+
+def test_a_drainer_that_wakes_up_late_writes_nothing(world: World) -> None:
+    world.accept().admit(new_step("a", 0))
+    entries = world.store.stream.read(0, BEGINNING, 100)
+    old = drain_ledger.batch_of(world.store, world.settings.namespace, 0, BEGINNING, entries)
+    world.claim("a")
+    world.complete("a")
+    world.drain()
+    before = (world.told(), len(world.ledger.history.events(world.ref.run_id)))
+    assert not world.ledger.history.take(old)
+    assert (world.told(), len(world.ledger.history.events(world.ref.run_id))) == before
+
+
+def test_a_lower_version_never_replaces_a_higher(world: World) -> None:
+    """The same rows once more, under a cursor that fits: what a server that came back with old data would offer."""
+    world.accept().admit(new_step("a", 0))
+    entries = world.store.stream.read(0, BEGINNING, 100)
+    old = drain_ledger.batch_of(world.store, world.settings.namespace, 1, BEGINNING, entries)
+    world.claim("a")
+    world.complete("a")
+    world.drain()
+    assert world.ledger.history.take(old)
+    assert world.told() == {"a": ("completed", world.fences["a"])}
+    assert len(world.ledger.history.events(world.ref.run_id)) == world.version
+
+
+def test_a_snapshot_is_of_one_version(world: World) -> None:
+    world.accept().admit(*(new_step(f"s{i}", i) for i in range(3)))
+    world.claim("s0")
+    world.store.guard.fail_step(world.ref, "s0", world.fences["s0"], "claim-s0", Fact.NONE, '{"kind":"x"}', True)
+    seen = world.store.stream.snapshot(world.ref, ["s0", "s2", "not there"])
+    assert seen is not None
+    assert seen.fields["version"] == str(world.version)
+    assert {name: json.loads(text)["status"] for name, text in seen.steps.items()} == {
+        "s0": "backoff",
+        "s2": "dispatched",
+    }
+    assert (seen.errors, seen.results) == ({"s0": '{"kind":"x"}'}, {})
+    assert world.store.stream.snapshot(ref_of("nobody"), ["s0"]) is None
+
+
+def test_a_wide_plan_is_drained_whole(world: World) -> None:
+    world.accept().admit(*(new_step(f"s{i}", i) for i in range(3000)), max_parallel=10)
+    world.drain()
+    statuses = [status for status, _ in world.told().values()]
+    assert (statuses.count("dispatched"), statuses.count("ready")) == (10, 2990)
+
+
+def test_the_store_away_ends_the_pass(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(world.store.stream, "read", away)
+    assert world.drain() == Counts(failed=1)
+
+
+def test_an_admitted_plan_reads_back_as_it_was() -> None:
+    plan = NewPlan("p", "e" * 64, 7, 9, (new_step("a", 0), new_step("b", 1, "a", refs=("a",), approval=True)))
+    assert plan_from_text(plan_as_text(plan)) == plan
+
+
+def test_too_far_behind_no_new_run_is_taken(ours: Installation) -> None:  # noqa: F811
+    first = submit(ours, request_id="first")
+    limited = ours.settings.model_copy(update={"undrained_most": 1})
+    narrow = Installation(ours.app, ours.store, ours.ledger, limited)
+    same_shard = [
+        name for name in map(str, range(100)) if shard_of(ours, name) == ours.store.keys.shard_of(first.run_id)
+    ]
+    with pytest.raises(StoreRefused, match="wait for the ledger"):
+        submit(narrow, request_id=same_shard[0])
+    assert [row.request_id for row in ours.ledger.runs(10)] == ["first"]
+    drain_ledger.run_once(ours.store, ours.ledger, limited)
+    assert submit(narrow, request_id=same_shard[0]).created
+
+
+def shard_of(ours: Installation, request_id: str) -> int:  # noqa: F811
+    return ours.store.keys.shard_of(ref_of(request_id).run_id)

@@ -1,0 +1,900 @@
+"""The store forgets, at every place of a step of every class, heard of or not: each run ends as its effects say."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from sqlalchemy import delete, select, update
+
+from orchestrator import adoption, decisions, late_effects, recovery, submission, verdicts
+from orchestrator.decisions import Desk
+from orchestrator.errors import StoreAmnesia, Superseded
+from orchestrator.ledger import AcceptedRun, Closed
+from orchestrator.ledger.drained import admitted_plans
+from orchestrator.ledger.history import Batch
+from orchestrator.ledger.losses import Loss
+from orchestrator.ledger.tables import effects, runs
+from orchestrator.recovery import Site
+from orchestrator.startover import Again
+from orchestrator.store.replies import Exists, Granted
+from orchestrator.store.restoring import Place
+from orchestrator.supervisors import audit_runs, drain_ledger
+from orchestrator.supervisors.passes import Counts
+from schemas.ids import RunRef, run_id_for
+from schemas.states import EffectClass, Fact
+from tests.support.installation import celery_app
+from tests.support.servers import Server, keys_of
+from tests.support.workbench import Run, Workbench, narrowed, workbench
+from workers import execution
+from workers.context import Context, PermanentError
+
+Copy = dict[str, tuple[Any, int]]  # of each key what it holds, and for how long
+CLASSES = [effect.value for effect in EffectClass]
+ROWED = ["keyed", "once", "transactional"]
+
+
+class Params(BaseModel):
+    x: int = 1
+
+
+class Crash(BaseException):
+    """The process ends here: nothing behind it happens."""
+
+
+@dataclass
+class World:
+    """A workbench whose server can forget, and whose actions note what they did."""
+
+    bench: Workbench
+    server: Server
+    site: Site
+    noted: list[str] = field(default_factory=list)
+    undone: list[str] = field(default_factory=list)
+    ahead_ms: int = 0
+
+    def declare(self, effect: str) -> None:
+        def act(params: Params, ctx: Context) -> Params:
+            if effect == "transactional":
+                with ctx.ledger().begin() as connection:
+                    ctx.effect(connection, params)
+            if effect != "pure":
+                self.noted.append(ctx.step_id)
+            return params
+
+        def take_back(params: Params, done: Params | None, ctx: Context) -> None:
+            if effect == "transactional":
+                with ctx.ledger().begin() as connection:
+                    ctx.effect(connection, None)
+            if self.noted.count(ctx.step_id) > self.undone.count(ctx.step_id):
+                self.undone.append(ctx.step_id)
+
+        declared = self.bench.registry.action(effect, effect=effect)(act)
+        if effect != "pure":
+            declared.compensation(take_back)
+
+    def drain(self) -> None:
+        self.bench.clock.advance(2000)
+        drain_ledger.run_once(self.bench.store, self.bench.ledger, self.bench.settings)
+
+    def forget(self) -> None:
+        """What FLUSHALL does, to this namespace."""
+        names = keys_of(self.server.client, self.bench.settings.namespace)
+        if names:
+            self.server.client.delete(*names)
+
+    def another_server(self) -> None:
+        """What a restart looks like."""
+        self.server.client.set(self.bench.store.keys.prefix(0) + "server", "the one before")
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All effect rows as they are."""
+        with self.bench.ledger.begin() as connection:
+            return [tuple(row) for row in connection.execute(select(effects).order_by(effects.c.step_id))]
+
+    def judged(self) -> dict[int, str]:
+        return verdicts.judged(self.bench.ledger, self.bench.store, self.bench.settings.namespace)
+
+    def without_admitted_plans(self) -> None:
+        """What a ledger knows of runs that an older release has accepted."""
+        with self.bench.ledger.begin() as connection:
+            connection.execute(delete(admitted_plans))
+
+    def wait(self, ms: int = 60_000) -> None:
+        """The time that holders of claims are given goes by."""
+        self.ahead_ms += ms
+
+    def recover(self) -> list[Loss]:
+        """See the loss, wait, make it good."""
+        recovery.recover(self.site)
+        self.wait()
+        return recovery.recover(self.site)
+
+    def finish(self, run: Run) -> str:
+        """Deliver what the store wants done until the run has ended."""
+        for _ in range(50):
+            state = run.state
+            if state.ended_at:
+                return state.status
+            for step in self.bench.store.views.steps(run.ref):
+                if step.status == "dispatched":
+                    run.deliver(step.id)
+                elif step.status == "compensating" and step.undo and step.undo.state == "dispatched":
+                    run.undo(step.id)
+                elif step.status == "backoff":
+                    run.wait_out_backoff(step.id)
+            run.settle()
+        raise AssertionError(f"it does not end: {run.state} {self.bench.store.views.steps(run.ref)}")
+
+    def assert_accounted_for(self, run: Run) -> None:
+        """I10: each effect belongs to a completed step that was not undone, or was undone, once."""
+        for step in self.bench.store.views.steps(run.ref):
+            stands = self.noted.count(step.id) - self.undone.count(step.id)
+            expected = 1 if step.status == "completed" and step.effect != "pure" else 0
+            assert stands == expected, (step.id, step.status)
+
+
+@pytest.fixture
+def world(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[World]:
+    prefix = f"{namespace}."
+    bench = workbench(redis_server.url, namespace, tmp_path, queue_prefix=prefix)
+    with celery_app(redis_server.url, queue_prefix=prefix, home=tmp_path) as app:
+        site = Site(app, bench.store, bench.ledger, bench.settings, "me")
+        made = World(bench, redis_server, site)
+        clock = bench.ledger.now_ms
+        bench.ledger.losses._clock = lambda: clock() + made.ahead_ms
+        for effect in CLASSES:
+            made.declare(effect)
+
+        def failing(params: Params, ctx: Context) -> None:
+            raise PermanentError("no")
+
+        bench.registry.action("fail", effect="pure")(failing)
+        yield made
+
+
+def steps(*actions: str) -> list[dict[str, Any]]:
+    return [{"action": action, "params": {"x": i}} for i, action in enumerate(actions)]
+
+
+# ---- one step, interrupted everywhere
+
+
+def claimed(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before `begin`: nothing has happened."""
+    world.bench.store.guard.claim_step(run.ref, "s1", generation=1, claim_id="lost", worker="host:9:9")
+
+
+def dies_before(name: str, module: str) -> Callable[[World, Run, pytest.MonkeyPatch], None]:
+    def crash(*_: Any, **__: Any) -> Any:
+        raise Crash
+
+    def interrupt(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        target = world.bench.ledger.effects if module == "effects" else world.bench.store.guard
+        with monkeypatch.context() as patched:
+            patched.setattr(target, name, crash)
+            for ending in ("close", "leave"):  # what would be next, were it only an error
+                patched.setattr(world.bench.ledger.effects, ending, crash)
+            with pytest.raises(Crash):
+                run.deliver("s1")
+
+    return interrupt
+
+
+def done(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.deliver("s1")
+
+
+INTERRUPTIONS = {
+    "sent": lambda *_: None,
+    "claimed": claimed,
+    "before land": dies_before("land", "effects"),
+    "before commit": dies_before("complete_step", "guard"),
+    "committed": done,
+}
+
+
+@pytest.mark.parametrize("drained", [True, False], ids=["drained", "not drained"])
+@pytest.mark.parametrize("moment", INTERRUPTIONS)
+@pytest.mark.parametrize("effect", CLASSES)
+def test_a_run_ends_wherever_the_store_forgot_it(
+    world: World, effect: str, moment: str, drained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (effect, moment) == ("pure", "before land"):
+        return
+    run = world.bench.planned(*steps("pure", effect, "keyed"))
+    run.deliver("s0")
+    INTERRUPTIONS[moment](world, run, monkeypatch)
+    if drained:
+        world.drain()
+    before = run.state
+    world.forget()
+    with pytest.raises(StoreAmnesia):
+        run.deliver("s1")
+    assert world.recover() == []
+    assert run.state.fence >= (before.fence if drained else 0) + 1_000_000 > before.fence
+    status = world.finish(run)
+    doubtful = effect == "once" and moment == "before land"
+    assert status == ("compensated" if doubtful else "succeeded")
+    # what was under way is done again where that is harmless: the same path, or the same key
+    again = moment == "before land" and effect in ("idempotent", "keyed")
+    again |= moment == "before commit" and effect == "pure"
+    assert world.noted.count("s1") == (0 if effect == "pure" else 2 if again else 1)
+    if not again:
+        world.assert_accounted_for(run)
+
+
+@pytest.mark.parametrize("effect", ROWED)
+def test_a_holder_that_wakes_up_afterwards_is_refused(world: World, effect: str) -> None:
+    run = world.bench.planned(*steps(effect))
+    granted = world.bench.store.guard.claim_step(run.ref, "s0", generation=1, claim_id="old", worker="host:9:9")
+    assert isinstance(granted, Granted)
+    world.forget()
+    world.recover()
+    rows, name = world.bench.ledger.effects, (run.ref.run_id, "s0", "do", granted.fence, granted.token)
+    assert isinstance(rows.open(*name, EffectClass(effect)), Closed)  # type: ignore[arg-type]
+    assert isinstance(rows.land(*name, "{}"), Closed)  # type: ignore[arg-type]
+    assert world.finish(run) == "succeeded"
+
+
+def test_nobody_acts_before_holders_have_ended(world: World) -> None:
+    run = world.bench.planned(*steps("once"))
+    world.drain()
+    world.forget()
+    (loss,) = recovery.recover(world.site)
+    lease_ms, grace_ms = 15_000, 10_000
+    assert loss.lease_until - loss.found_at == 2 * lease_ms + grace_ms + recovery.MARGIN_MS
+    assert recovery.recover(world.site) == [loss]
+    with pytest.raises(StoreAmnesia):
+        run.deliver("s0")
+
+
+def test_one_restorer_wins_and_one_that_wakes_up_late_closes_nothing(world: World) -> None:
+    run = world.bench.planned(*steps("once"))
+    world.drain()
+    world.forget()
+    (loss,) = recovery.recover(world.site)
+    world.wait()
+    late = world.bench.ledger.losses.claim(loss, "me")
+    assert late is not None
+    assert recovery.make_good(world.site, loss) is None
+    world.wait()
+    assert recovery.make_good(world.site, loss) is not None
+    before = world.rows()
+    with pytest.raises(Superseded):
+        recovery._restore_runs(world.site, late, Place(loss.server, ""))
+    with pytest.raises(Superseded, match="another process"):
+        world.bench.ledger.losses.close_rows(late, run.ref.run_id, [("s0", "do")], 1)
+    assert world.rows() == before
+
+
+def test_what_was_built_is_not_built_over(world: World) -> None:
+    run = world.bench.planned(*steps("once"))
+    world.forget()
+    world.recover()
+    before, whole = run.state, Place(world.bench.store.scripts.server(), "")
+    heard, fields = (before.generation, before.version), {"deadline_at": "0"}
+    reply = world.bench.store.restoring.restore_run(run.ref, whole, "running", 10**9, heard, fields, ())
+    assert isinstance(reply, Exists)
+    assert run.state == before
+
+
+def test_a_restorer_that_dies_between_any_two_runs_is_followed_by_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [world.bench.planned(*steps("keyed", "once"), name=f"r{i}") for i in range(3)]
+    world.drain()
+    world.forget()
+    recovery.recover(world.site)
+    world.wait()
+    real, calls = recovery._restore_run, list[int]()
+
+    def dies_at_the_third(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise Crash
+        return real(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery, "_restore_run", dies_at_the_third)
+        with pytest.raises(Crash):
+            recovery.recover(world.site)
+    with pytest.raises(StoreAmnesia):
+        runs[0].deliver("s0")
+    world.wait()
+    assert recovery.recover(Site(world.site.app, *services(world), "next")) == []
+    assert [world.finish(run) for run in runs] == ["succeeded"] * 3
+
+
+def services(world: World) -> tuple[Any, Any, Any]:
+    return world.bench.store, world.bench.ledger, world.bench.settings
+
+
+# ---- the verdict and the write
+
+
+def copied_back(world: World, copy: Copy) -> None:
+    """The server that had been there all the time answers again."""
+    world.forget()
+    for name, (value, ttl_ms) in copy.items():
+        world.server.client.restore(name, ttl_ms, value)
+
+
+def test_a_shard_that_is_whole_again_is_left_alone(world: World) -> None:
+    run = world.bench.planned(*steps("once", "keyed"))
+    run.deliver("s0")
+    copy, before, rows = old_copy(world), run.state, world.rows()
+    world.forget()
+    assert len(recovery.recover(world.site)) == 1
+    copied_back(world, copy)
+    world.wait()
+    assert recovery.recover(world.site) == []
+    assert (run.state, world.rows()) == (before, rows)
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s0", "s1"]
+
+
+def test_fences_go_beyond_rows_that_were_closed_for_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old server answers again when the restorer has closed the rows of a run, and not built it yet. Twice."""
+    run = world.bench.planned(*steps("once", "keyed"))
+    copy = old_copy(world)
+    real = world.bench.ledger.losses.close_rows
+
+    def too_late(*given: Any) -> Any:
+        closed = real(*given)
+        copied_back(world, copy)
+        return closed
+
+    world.bench.ledger.losses.close_rows = too_late  # type: ignore[method-assign, assignment]
+    for _ in range(2):
+        world.forget()
+        assert len(recovery.recover(world.site)) == 1
+        world.wait()
+        recovery.recover(world.site)
+    assert recovery.recover(world.site) == []
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s0", "s1"]
+
+
+def test_what_is_flushed_while_it_is_built_is_built_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [world.bench.planned(*steps("keyed", "once"), name=f"r{i}") for i in range(3)]
+    world.drain()
+    world.forget()
+    recovery.recover(world.site)
+    world.wait()
+    real, calls = recovery._restore_run, list[int]()
+
+    def flushed_behind_the_second(*given: Any) -> Any:
+        done = real(*given)
+        calls.append(1)
+        if len(calls) == 2:
+            world.forget()
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery, "_restore_run", flushed_behind_the_second)
+        recovery.recover(world.site)
+    with pytest.raises(StoreAmnesia):
+        runs[0].deliver("s0")
+    assert world.recover() == []
+    assert [world.finish(run) for run in runs] == ["succeeded"] * 3
+
+
+def test_a_shard_that_forgot_once_more_is_not_opened_by_who_built_it_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.bench.planned(*steps("once"))
+    world.drain()
+    world.forget()
+    recovery.recover(world.site)
+    world.wait()
+    real = world.bench.ledger.losses.done
+
+    def forgets_behind(*given: Any) -> Any:
+        done = real(*given)
+        world.forget()
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.bench.ledger.losses, "done", forgets_behind)
+        recovery.recover(world.site)
+    assert world.judged() == {0: "amnesia"}
+    assert world.recover() == []
+    assert world.finish(run) == "succeeded"
+
+
+def test_what_was_exchanged_since_it_was_judged_is_not_accepted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = world.bench.planned(*steps("once", "keyed"))
+    copy = old_copy(world)
+    run.deliver("s0")
+    world.drain()
+    world.another_server()
+    real = verdicts.behind
+
+    def exchanged_behind(*given: Any) -> Any:
+        found = real(*given)
+        put_back(world, copy)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(verdicts, "behind", exchanged_behind)
+        recovery.recover(world.site)
+    assert world.judged() == {0: "behind"}
+    assert world.recover() == []
+    assert run.step("s0").status == "completed"
+    assert world.finish(run) == "succeeded"
+    assert world.noted.count("s0") == 1
+
+
+def test_a_shard_is_opened_only_on_the_server_that_was_judged(world: World) -> None:
+    run = world.bench.planned(*steps("once"))
+    world.forget()
+    restoring = world.bench.store.restoring
+    with pytest.raises(Superseded):
+        restoring.begin(0, Place("another", "token"), "amnesia", "0-0")
+    place = Place(world.bench.store.scripts.server(), "token")
+    restoring.begin(0, place, "amnesia", "0-0")
+    for wrong in (Place("another", "token"), Place(place.judged, "older"), Place(place.judged, "")):
+        with pytest.raises(Superseded):
+            restoring.open_shard(0, wrong)
+        with pytest.raises(Superseded):
+            restoring.accept_run(run.ref, wrong, 1, 1)
+        with pytest.raises(Superseded):
+            restoring.drop_run(run.ref, wrong)
+    restoring.open_shard(0, place)
+    restoring.open_shard(0, place)  # once more, after a reply that was lost
+    with pytest.raises(Superseded):
+        restoring.begin(0, place, "amnesia", "0-0")
+
+
+def test_two_processes_of_one_name_are_two(world: World) -> None:
+    world.bench.planned(*steps("once"))
+    world.forget()
+    (loss,) = recovery.recover(world.site)
+    world.wait()
+    losses = world.bench.ledger.losses
+    held = losses.claim(loss, "a" * 300)
+    assert held is not None
+    assert held.holder == "a" * 300
+    assert losses.claim(loss, "a" * 300) is None
+    losses.release(held)
+    again = losses.claim(loss, "a" * 300)
+    assert again is not None
+    assert (again.era, losses.done(held, "{}")) == (held.era + 1, False)
+
+
+def test_numbers_that_nobody_heard_of_are_not_given_twice(world: World) -> None:
+    """A server is accepted, grants, and forgets, before anything was drained."""
+    run = world.bench.planned(*steps("once", "keyed"))
+    world.drain()
+    seen: list[Granted] = []
+    for _ in range(3):
+        world.another_server()
+        assert recovery.recover(world.site) == []
+        granted = world.bench.store.guard.claim_step(run.ref, "s0", generation=1, claim_id="c", worker="host:9:9")
+        assert isinstance(granted, Granted)
+        seen.append(granted)
+        version = run.state.version
+        world.forget()
+        assert world.recover() == []
+        assert run.state.version > version
+        row = (run.ref.run_id, "s0", "do", granted.fence, granted.token)
+        assert isinstance(world.bench.ledger.effects.land(*row, "{}"), Closed)  # type: ignore[arg-type]
+    assert len({one.fence for one in seen}) == 3
+    assert world.finish(run) == "succeeded"
+
+
+def test_nobody_walks_the_ledger_while_a_loss_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = world.bench.planned(*steps("once", "keyed"))
+    copy = old_copy(world)
+    run.deliver("s0")
+    world.drain()
+    for lose in (world.forget, lambda: put_back(world, copy)):
+        lose()
+        recovery.recover(world.site)
+
+        def walked(*_: Any) -> Any:
+            raise AssertionError("somebody walks")
+
+        with monkeypatch.context() as patched:
+            for name in ("open_runs", "open_refs", "run"):
+                patched.setattr(world.bench.ledger, name, walked)
+            assert len(recovery.recover(world.site)) == 1
+
+
+# ---- whose runs
+
+
+def accepted_also(world: World, run: Run, namespace: str) -> RunRef:
+    """A run like it, which another installation has accepted."""
+    row = world.bench.ledger.run(run.ref.run_id)
+    assert row is not None
+    fields = {name: getattr(row, name) for name in AcceptedRun.__slots__}
+    other = RunRef(run_id_for("celery", None, "elsewhere"), row.session)
+    world.bench.ledger.accept(AcceptedRun(**{**fields, "run_id": other.run_id, "namespace": namespace}))
+    return other
+
+
+def test_each_namespace_builds_its_own_runs(world: World) -> None:
+    run = world.bench.planned(*steps("once"))
+    other = accepted_also(world, run, "another")
+    world.forget()
+    assert world.recover() == []
+    assert world.bench.store.views.run(other) is None
+    assert world.finish(run) == "succeeded"
+
+
+def test_runs_of_an_older_release_belong_to_who_has_them(world: World) -> None:
+    run = world.bench.planned(*steps("once", "keyed"), policy=narrowed(limits={"attempts": 2}))
+    ledger, run_id = world.bench.ledger, run.ref.run_id
+    before = ledger.history.admitted_plan(run_id, 1)
+    world.without_admitted_plans()
+    accepted_also(world, run, "")
+    with ledger.begin() as connection:
+        connection.execute(update(runs).values(namespace=""))
+    assert ledger.open_runs(None, 10, world.bench.settings.namespace) == []
+    for _ in range(2):
+        adoption.adopt(ledger, world.bench.store, world.bench.settings.namespace)
+        assert [one.run_id for one in ledger.open_runs(None, 10, world.bench.settings.namespace)] == [run_id]
+    assert before is not None
+    assert ledger.history.admitted_plan(run_id, 1) == before
+
+
+def test_a_run_without_its_admitted_steps_goes_by_its_plan_from_the_beginning(world: World) -> None:
+    run = world.bench.planned(*steps("once", "transactional", "idempotent"))
+    run.deliver("s0")
+    granted = world.bench.store.guard.claim_step(run.ref, "s1", generation=1, claim_id="old", worker="host:9:9")
+    assert isinstance(granted, Granted)
+    world.without_admitted_plans()
+    world.forget()
+    assert world.recover() == []
+    assert run.state.status == "accepted"
+    row = (run.ref.run_id, "s1", "do", granted.fence, granted.token)
+    assert isinstance(world.bench.ledger.effects.open(*row, EffectClass.ONCE), Closed)  # type: ignore[arg-type]
+    run.plan()
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s0", "s1", "s2"]
+
+
+def test_a_run_that_is_not_known_well_enough_is_told_of_and_not_built(world: World) -> None:
+    run, other = (world.bench.planned(*steps("keyed", "fail"), name=name) for name in ("undone", "other"))
+    run.deliver("s0")
+    run.deliver("s1")
+    world.bench.ledger.start_undoing(run.ref.run_id, 1)
+    world.without_admitted_plans()
+    world.forget()
+    assert world.recover() == []
+    (loss,) = world.bench.ledger.losses.all(world.bench.settings.namespace, 10)
+    assert json.loads(loss.report_text or "")["refused"] == 1
+    assert world.bench.store.views.run(run.ref) is None
+    assert other.state.status == "accepted"
+    assert audited(world).failed == 1
+    assert world.bench.ledger.losses.open(world.bench.settings.namespace) == []
+
+
+# ---- stages
+
+
+def test_undoing_stays_undoing_and_nothing_is_undone_twice(world: World) -> None:
+    run = world.bench.planned(*steps("keyed", "transactional", "idempotent", "once", "fail"))
+    for i in range(5):
+        run.deliver(f"s{i}")
+    world.drain()
+    world.bench.ledger.start_undoing(run.ref.run_id, 1)
+    run.settle()
+    run.undo("s3")
+    world.forget()
+    assert world.recover() == []
+    assert run.state.status == "compensating"
+    assert world.finish(run) == "compensated"
+    assert world.undone == ["s3", "s2", "s1", "s0"]
+
+
+def test_a_failing_run_starts_nothing(world: World) -> None:
+    run = world.bench.planned(*steps("keyed", "fail", "once"))
+    run.deliver("s0")
+    run.deliver("s1")
+    world.drain()
+    world.forget()
+    world.recover()
+    assert world.finish(run) == "compensated"
+    assert (world.noted, world.undone) == (["s0"], ["s0"])
+
+
+def test_a_run_that_was_heard_to_end_has_its_end(world: World) -> None:
+    run = world.bench.planned(*steps("keyed"))
+    run.deliver("s0")
+    run.settle()
+    world.drain()
+    world.forget()
+    world.recover()
+    row = world.bench.ledger.run(run.ref.run_id)
+    assert row is not None
+    assert (row.status, row.ended_at is None) == ("succeeded", False)
+    assert world.bench.store.views.run(run.ref) is None
+
+
+def test_a_run_without_a_plan_is_planned(world: World) -> None:
+    run = world.bench.submit(planner="nobody", context={})
+    world.forget()
+    world.recover()
+    assert run.state.status == "accepted"
+    assert run.state.fence >= 1_000_000
+
+
+def test_a_run_that_was_started_over_goes_on_in_its_generation(world: World) -> None:
+    run = world.bench.planned(*steps("keyed", "pure"), policy=narrowed(on_failure="stop"))
+    run.deliver("s0")
+    store, ledger = world.bench.store, world.bench.ledger
+    store.runs.cancel(run.ref, 1)
+    run.settle()
+    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    world.drain()
+    store.runs.retry(run.ref, 1, "ann", 3_600_000)
+    ledger.reopen_run(run.ref.run_id, 2, "running")  # type: ignore[arg-type]
+    world.forget()
+    world.recover()
+    state = run.state
+    assert (state.generation, state.status, state.counts) == (2, "running", {"completed": 1, "dispatched": 1})
+
+
+def test_what_a_person_wanted_done_again_is_done_again(world: World) -> None:
+    """The store forgot the retry before anybody heard of it: with a new key, without, and one that is kept."""
+    run = world.bench.planned(*steps("keyed", "keyed", "pure", "keyed"), policy=narrowed(on_failure="stop"))
+    ledger, desk = world.bench.ledger, Desk(world.site.app, world.bench.store, world.bench.ledger)
+    for name in ("s0", "s1", "s2"):
+        run.deliver(name)
+    world.bench.store.runs.cancel(run.ref, 1)
+    run.settle()
+    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    world.drain()
+    again = Again(("s1", "s2"), ("s1",))
+    assert decisions.retry(desk, run.ref.run_id, "ann", again=again).outcome == "retried:2"
+    before = {step.id: (step.status, step.group) for step in world.bench.store.views.steps(run.ref)}
+    world.forget()
+    assert world.recover() == []
+    assert {step.id: (step.status, step.group) for step in world.bench.store.views.steps(run.ref)} == before
+    assert run.state.generation == 2
+    for name in ("s1", "s2", "s3"):
+        message = run.message(name).model_copy(update={"generation": 2})
+        execution.run_step(message, world.bench.services)
+    assert world.noted == ["s0", "s1", "s1", "s3"]
+
+
+def test_what_a_person_decided_a_moment_before_is_asked_again(world: World) -> None:
+    run = world.bench.planned(*steps("pure"))
+    world.drain()
+    ledger = world.bench.ledger
+    made = ledger.decide(run.ref.run_id, 1, "pause", "ann", None)
+    world.bench.store.runs.pause(run.ref, 1, "ann", call_id=made)
+    ledger.decision_done(made, "paused")
+    world.forget()
+    world.recover()
+    assert [one.id for one in ledger.pending_decisions(10)] == [made]
+
+
+def test_what_a_person_decided_a_moment_before_a_lagging_server_is_asked_again(world: World) -> None:
+    run = world.bench.planned(*steps("pure"))
+    world.drain()
+    copy, ledger = old_copy(world), world.bench.ledger
+    made = ledger.decide(run.ref.run_id, 1, "pause", "ann", None)
+    world.bench.store.runs.pause(run.ref, 1, "ann", call_id=made)
+    ledger.decision_done(made, "paused")
+    put_back(world, copy)
+    assert world.judged() == {0: "moved"}
+    assert recovery.recover(world.site) == []
+    assert [one.id for one in ledger.pending_decisions(10)] == [made]
+
+
+def test_late_effects_stay_owed(world: World) -> None:
+    run = world.bench.planned(*steps("keyed"))
+    rows, name = world.bench.ledger.effects, (run.ref.run_id, "s0", "do", 1, run.step().token)
+    rows.open(*name, EffectClass.KEYED)  # type: ignore[arg-type]
+    rows.close(*name[:4])  # type: ignore[arg-type]
+    rows.land(*name, "{}")  # type: ignore[arg-type]
+    world.drain()
+    world.forget()
+    recovery.recover(world.site)
+    world.wait()
+    far = world.bench.ledger.now_ms() + 10**9
+    for late in world.bench.ledger.late.owed(far, 10):
+        assert late_effects.attend(world.site.app, world.bench.store, world.bench.ledger, late) == 0
+    assert recovery.recover(world.site) == []
+    assert [one.step_id for one in world.bench.ledger.late.owed(far, 10)] == ["s0"]
+
+
+def test_steps_that_were_claimed_too_often_are_not_tried_for_ever(world: World) -> None:
+    run = world.bench.planned(*steps("pure"), policy=narrowed(limits={"attempts": 1}))
+    for _ in range(3):
+        world.bench.store.guard.claim_step(run.ref, "s0", generation=1, claim_id="lost", worker="host:9:9")
+        world.drain()
+        world.forget()
+        world.recover()
+    assert run.step().attempt == 0
+    assert world.finish(run) == "succeeded"
+
+
+# ---- another server
+
+
+def test_a_server_that_has_everything_is_accepted(world: World) -> None:
+    run = world.bench.planned(*steps("keyed"))
+    world.drain()
+    before = run.state
+    world.another_server()
+    assert world.judged() == {0: "moved"}
+    assert recovery.recover(world.site) == []
+    assert (run.state.fence, run.state.version) == (before.fence + 1_000_000, before.version)
+    assert world.finish(run) == "succeeded"
+
+
+def test_what_may_have_begun_in_its_last_moments_is_not_skipped(world: World) -> None:
+    """It had no row yet, and the claim was lost with the server's last second."""
+    run = world.bench.planned(*steps("idempotent"))
+    world.drain()
+    world.noted.append("s0")
+    world.another_server()
+    recovery.recover(world.site)
+    world.bench.store.runs.cancel(run.ref, 1)
+    assert world.finish(run) == "compensated"
+    assert world.undone == ["s0"]
+
+
+def test_a_server_without_the_run_or_its_place_in_due_is_no_obstacle(world: World) -> None:
+    unplanned = world.bench.submit(planner="nobody", context={})
+    planned = world.bench.planned(*steps("keyed"), name="planned")
+    world.drain()
+    before, client, keys = planned.state.fence, world.server.client, world.bench.store.keys
+    client.delete(keys.state(unplanned.ref), keys.part(unplanned.ref, "events"))
+    client.zrem(keys.due(0, "deadlines"), f"{planned.ref.session}|{planned.ref.run_id}")
+    world.another_server()
+    # the run without a plan was heard of: the shard is behind
+    assert world.recover() == []
+    assert unplanned.state.status == "accepted"
+    assert planned.state.fence >= before + 1_000_000
+    assert "deadlines" in world.bench.store.views.due(planned.ref)
+    assert world.finish(planned) == "succeeded"
+
+
+def old_copy(world: World) -> Copy:
+    client = world.server.client
+    names = keys_of(client, world.bench.settings.namespace)
+    return {name: (client.dump(name), max(client.pttl(name), 0)) for name in names}
+
+
+def put_back(world: World, copy: Copy) -> None:
+    copied_back(world, copy)
+    world.another_server()
+
+
+def test_an_old_copy_is_brought_up_to_what_is_known(world: World) -> None:
+    run = world.bench.planned(*steps("once", "keyed"))
+    ended = world.bench.planned(*steps("pure", "keyed"), name="ended")
+    copy = old_copy(world)
+    run.deliver("s0")
+    assert world.finish(ended) == "succeeded"
+    state = ended.state
+    world.bench.ledger.end_run(ended.ref.run_id, 1, state.status, None, state.version, 1)  # type: ignore[arg-type]
+    world.drain()
+    put_back(world, copy)
+    assert world.judged() == {0: "behind"}
+    assert world.recover() == []
+    assert world.bench.store.views.run(ended.ref) is None
+    assert run.step("s0").status == "completed"
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s0", "s1", "s1"]
+    world.bench.clock.advance(1)
+    world.drain()
+    assert world.bench.store.stream.length(0) == 0
+
+
+def test_a_copy_from_before_a_retry_is_behind(world: World) -> None:
+    run = world.bench.planned(*steps("keyed", "pure"), policy=narrowed(on_failure="stop"))
+    store, ledger = world.bench.store, world.bench.ledger
+    store.runs.cancel(run.ref, 1)
+    run.settle()
+    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    world.drain()
+    copy = old_copy(world)
+    store.runs.retry(run.ref, 1, "ann", 3_600_000)
+    ledger.reopen_run(run.ref.run_id, 2, "running")  # type: ignore[arg-type]
+    put_back(world, copy)
+    assert world.judged() == {0: "behind"}
+    assert world.recover() == []
+    assert (run.state.generation, run.state.status) == (2, "running")
+
+
+def test_an_effect_the_store_does_not_know_of_is_no_small_matter(world: World) -> None:
+    """Nothing of it was drained: the copy is not behind the cursor, but an effect row is beyond it."""
+    run = world.bench.planned(*steps("once"))
+    world.drain()
+    copy = old_copy(world)
+    run.deliver("s0")
+    put_back(world, copy)
+    assert world.judged() == {0: "behind"}
+    world.recover()
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s0"]
+
+
+def test_ids_of_transitions_go_on_behind_the_cursor(world: World) -> None:
+    run = world.bench.planned(*steps("pure"))
+    world.drain()
+    namespace = world.bench.settings.namespace
+    far = "99999999999999-0"
+    now = world.bench.ledger.history.cursors(namespace)[0]
+    empty = Batch(namespace, 0, now, far, (), (), ())
+    assert world.bench.ledger.history.take(empty)
+    world.forget()
+    world.recover()
+    world.drain()
+    assert world.bench.ledger.history.events(run.ref.run_id)[-1].event == "run.restored"
+
+
+# ---- the audit
+
+
+def audited(world: World) -> Counts:
+    world.bench.clock.advance(2_000_000)
+    return audit_runs.audit(world.site)
+
+
+def test_a_run_whose_keys_are_gone_is_built_again(world: World) -> None:
+    run, other = (world.bench.planned(*steps("once", "keyed"), name=name) for name in ("gone", "there"))
+    run.deliver("s0")
+    world.drain()
+    before = other.state
+    client = world.server.client
+    client.delete(*client.keys(world.bench.store.keys.state(run.ref) + "*"))
+    assert audited(world).failed == 1
+    world.wait()
+    assert recovery.recover(world.site) == []
+    assert other.state == before
+    assert (run.step("s0").status, run.step("s1").status) == ("completed", "dispatched")
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s0", "s1"]
+
+
+def test_a_run_that_was_begun_anew_is_built_again(world: World) -> None:
+    """A submission that was read before the loss arrives after it."""
+    run = world.bench.planned(*steps("once", "keyed"))
+    run.deliver("s0")
+    world.drain()
+    client, row = world.server.client, world.bench.ledger.run(run.ref.run_id)
+    client.delete(*client.keys(world.bench.store.keys.state(run.ref) + "*"))
+    assert row is not None
+    world.bench.store.runs.create_run(run.ref, submission.to_create(row, world.bench.settings))
+    run.plan()
+    assert audited(world).failed == 1
+    world.wait()
+    assert recovery.recover(world.site) == []
+    assert (run.step("s0").status, run.step("s1").status) == ("completed", "dispatched")
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s0", "s1"]
+
+
+@pytest.mark.parametrize("moment", ["dispatched", "running", "backoff", "accepted", "planning", "undoing"])
+def test_what_nobody_looks_at_is_looked_at_again(world: World, moment: str) -> None:
+    run = world.bench.submit(planner="p", context={}) if moment in ("accepted", "planning") else None
+    run = run or world.bench.planned(*steps("keyed", "fail"))
+    guard = world.bench.store.guard
+    if moment == "planning":
+        world.bench.store.runs.claim_plan(run.ref, 1, "p", "host:1:1")
+    if moment in ("running", "backoff"):
+        granted = guard.claim_step(run.ref, "s0", generation=1, claim_id="c", worker="host:1:1")
+        if moment == "backoff":
+            guard.fail_step(run.ref, "s0", granted.fence, "c", Fact.MAYBE, "{}", True)  # type: ignore[union-attr]
+    if moment == "undoing":
+        run.deliver("s0")
+        run.deliver("s1")
+        run.settle()
+    views, step_id = world.bench.store.views, None if moment in ("accepted", "planning") else "s0"
+    due = (views.due(run.ref), views.due(run.ref, step_id))
+    world.server.client.delete(*(world.bench.store.keys.due(0, duty) for duty in ("leases", "dispatches", "retries")))
+    world.server.client.delete(*(world.bench.store.keys.due(0, duty) for duty in ("deadlines", "settles", "undos")))
+    assert audit_runs.audit(world.site).moved == 1
+    assert [set(one) for one in (views.due(run.ref), views.due(run.ref, step_id))] == [set(one) for one in due]
+    assert audit_runs.audit(world.site).moved == 0
