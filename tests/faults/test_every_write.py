@@ -19,7 +19,9 @@ from tests.support.deaths import Freezer, When
 from tests.support.mortals import Loss, Mortals, mortals, sales
 from tests.support.servers import Server
 
-PAIRS = 40  # of each story and loss
+PASSES = ("store begin_pass", "store take_due")
+DRAWN = 8  # writes of each story, where not all of them have their turn
+PAIRS = 20  # of each story and loss
 WHEN: tuple[When, ...] = ("before", "after")
 EVERY_CLASS = ("pure", "idempotent", "transactional", "keyed", "once")
 
@@ -128,17 +130,30 @@ LOSSES = ["child", pytest.param("host", marks=pytest.mark.full)]
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", STORIES)
-def test_whoever_dies_at_a_write_changes_nothing_of_the_end(installed: Mortals, name: str, loss: Loss) -> None:
+def test_whoever_dies_at_a_write_changes_nothing_of_the_end(
+    installed: Mortals, name: str, loss: Loss, request: pytest.FixtureRequest
+) -> None:
+    """At each of them, with --full; else at some, drawn anew each time."""
     story = STORIES[name]
     installed.loss = loss
     ref, writes = told(installed, story)
     assert judged(installed, story, ref, may_doubt=False) == []
     assert len(writes) > 5
-    for index, write in enumerate(writes):
+    for index, write in places(writes) if request.config.getoption("--full") else some(places(writes)):
         for when in WHEN:
             ref, _ = told(installed, story, (index, when))
             wrong = judged(installed, story, ref, may_doubt=True)
             assert not wrong, f"dead {when} {index} {write}: {wrong}\n{scene(installed, ref)}"
+
+
+def places(writes: list[str]) -> list[tuple[int, str]]:
+    """Each write with its number, without those of passes that find nothing."""
+    return [(index, write) for index, write in enumerate(writes) if write not in PASSES]
+
+
+def some(places: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """As many as there is time for."""
+    return random.sample(places, min(DRAWN, len(places)))
 
 
 @pytest.mark.full
@@ -161,10 +176,11 @@ def test_two_deaths_change_nothing_either(installed: Mortals, name: str, loss: L
 @pytest.mark.full
 @pytest.mark.parametrize("name", STORIES)
 def test_whoever_freezes_at_a_write_and_wakes_when_all_is_over_changes_nothing(installed: Mortals, name: str) -> None:
+    """At some writes of each story, drawn anew each time."""
     story = STORIES[name]
     installed.loss = "host"
     _, writes = told(installed, story)
-    for index, write in enumerate(writes):
+    for index, write in some(places(writes)):
         for when in WHEN:
             freezer = Freezer((index, when))
             ref, _ = told(installed, story, freezer=freezer)
@@ -182,16 +198,15 @@ def test_whoever_dies_while_something_comes_late_it_is_undone_or_a_person_is_tol
     """A process is frozen until its run was undone and had ended, and then acts."""
     writes = came_late(installed, action)
     assert accounted_for(installed) == (1, 1, "told" if action == "wakes" else "unheard of")
-    places = [place for place in enumerate(writes) if place[0] >= installed.world.woken and place[1] not in PASSES]
-    assert len(places) > 5
-    for index, write in places:
+    late = [place for place in places(writes) if place[0] >= installed.world.woken]
+    assert len(late) > 5
+    for index, write in late:
         for when in WHEN:
             came_late(installed, action, (index, when))
             done, undone, known = accounted_for(installed)
             assert done == undone or (done, undone, known) in UNDONE_BY_NOBODY, f"dead {when} {index} {write}: {known}"
 
 
-PASSES = ("store begin_pass", "store take_due")
 # its undo was begun once, and is a letter; or the process itself died before it could tell, which nobody can mend
 UNDONE_BY_NOBODY = [(1, 0, "given up"), (1, 0, "unheard of")]
 
