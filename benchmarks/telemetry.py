@@ -1,11 +1,12 @@
 """What it costs to be told: two installations side by side, one as it ships and one that says and counts nothing."""
 
+import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -33,8 +34,16 @@ class Side:
         return float(back.readline())
 
 
-def measure(rounds: int, width: int) -> list[list[float]]:
-    """Seconds of each round, of the one that tells and of the other. They take turns; who is not at work is frozen."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """seconds: of the clock; processor_s: that the side's processes used, 0 where the system does not tell."""
+
+    seconds: float
+    processor_s: float
+
+
+def measure(rounds: int, width: int) -> list[tuple[Turn, Turn]]:
+    """Each round, of the one that tells and of the other. They take turns; who is not at work is frozen."""
     with tempfile.TemporaryDirectory(prefix="mandor-bench-") as folder:
         home = Path(folder)
         with EmbeddedServer(home / "server") as server, Runner(nobody_listens, grace_s=20) as runner:
@@ -46,18 +55,30 @@ def measure(rounds: int, width: int) -> list[list[float]]:
             ):
                 for side, other in ((on, off), (off, on)):
                     _turn(runner, side, other, WARM)
-                turns = [(_turn(runner, on, off, width), _turn(runner, off, on, width)) for _ in range(rounds)]
-    return [list(times) for times in zip(*turns, strict=True)]
+                return [(_turn(runner, on, off, width), _turn(runner, off, on, width)) for _ in range(rounds)]
 
 
-def _turn(runner: Runner, side: Side, other: Side, width: int) -> float:
+def _turn(runner: Runner, side: Side, other: Side, width: int) -> Turn:
     for name in other.names:
         runner.child(name).signal_group(signal.SIGSTOP)
+    groups = {runner.child(name).pid for name in side.names}
+    before = processor_s(groups)
     try:
-        return side.fan_out(width)
+        seconds = side.fan_out(width)
+        return Turn(seconds, processor_s(groups) - before)
     finally:
         for name in other.names:
             runner.child(name).signal_group(signal.SIGCONT)
+
+
+def processor_s(groups: Collection[int]) -> float:
+    """What the processes of these groups have used so far."""
+    ticks = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            words = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            ticks += sum(map(int, words[11:13])) if int(words[2]) in groups else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

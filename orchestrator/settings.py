@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     control_port: int = Field(9632, ge=0, le=65_535, description="port of workers on `control`; 0: none")
     planner_port: int = Field(9633, ge=0, le=65_535, description="port of workers on `plan`; 0: none")
     steps_port: int = Field(9634, ge=0, le=65_535, description="port of all other workers; 0: none")
-    health_every_s: Seconds = Field(5.0, description="from one look at the services to the next")
+    health_every_s: Seconds = Field(10.0, description="from one look at the services to the next")
     # an event loop that stands still, or a child that takes no work: a minute is longer than any honest pause
     wedged_s: Seconds = Field(60.0, description="how long a worker may stand still with work to do")
     memory_mib: int = Field(0, ge=0, le=1 << 24, description="most memory of one process of a worker; 0: any")
