@@ -39,7 +39,7 @@ def _route(name: str) -> dict[str, str]:
 
 broker_url = _as_kombu_url(_set.broker)
 result_backend = _as_kombu_url(_set.results)
-include = ["orchestrator.tasks", "workers.tasks"]
+include = ["orchestrator.tasks", "orchestrator.pulse", "workers.tasks"]
 
 # ---- messages
 

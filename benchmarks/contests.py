@@ -24,6 +24,7 @@ class Scale:
     width: int
     length: int
     runs: int
+    followed: int
     few: int
     many: int
     judgements: int
@@ -31,9 +32,11 @@ class Scale:
 
 
 FULL: Final = Scale(
-    rounds=5, width=2000, length=100, runs=100, few=200, many=2000, judgements=60, ended=(1000, 100_000)
+    rounds=5, width=2000, length=100, runs=100, followed=400, few=200, many=2000, judgements=60, ended=(1000, 100_000)
 )
-QUICK: Final = Scale(rounds=3, width=500, length=50, runs=30, few=100, many=1000, judgements=10, ended=(500, 10_000))
+QUICK: Final = Scale(
+    rounds=3, width=500, length=50, runs=30, followed=150, few=100, many=1000, judgements=10, ended=(500, 10_000)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,23 @@ def growth(arena: Arena) -> Result:
     return Result("growth", f"runs of {few:,} and of {many:,} independent steps", figures)
 
 
+def ledger(arena: Arena) -> Result:
+    """Many small runs while the ledger follows, against the same while nothing is drained into it."""
+    count = arena.scale.followed
+    without, with_it = arena.rounds(
+        Turn(OURS, lambda: arena.mandor.unfollowed(count, RUN_LENGTH)),
+        Turn(OURS, lambda: arena.mandor.followed(count, RUN_LENGTH)),
+    )
+    left = [behind / count for behind in arena.mandor.following.left]
+    figures = [
+        Figure("ratio", "", over(without, with_it), "throughput; 1 is as fast as without the drain"),
+        Figure("without_ms", "ms", each_ms(without, count), "a run, while nothing is drained"),
+        Figure("with_ms", "ms", each_ms(with_it, count), "a run, while the ledger follows"),
+        Figure("left", "", left, "transitions of a run that were not drained when the last run ended"),
+    ]
+    return Result("ledger", f"{count:,} runs of {RUN_LENGTH} steps, followed by the ledger", figures)
+
+
 def admission(scale: Scale) -> Result:
     """What the door costs, beside a strict pydantic model alone. It needs no server."""
     found = door.measure(rounds=scale.judgements, calls=20)
@@ -163,6 +183,7 @@ IN_ARENA: Final[dict[str, Callable[[Arena], Result]]] = {
     "sequence": sequence,
     "runs": runs,
     "growth": growth,
+    "ledger": ledger,
 }
 ALONE: Final[dict[str, Callable[[Scale], Result]]] = {
     "admission": admission,

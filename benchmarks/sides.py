@@ -8,6 +8,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from benchmarks import bare
+from benchmarks.following import Following
 from benchmarks.site import Site, wait_until
 from schemas.canonical import hash_of
 from schemas.ids import RunRef
@@ -68,6 +69,7 @@ class Mandor:
         self._site = site
         self._client = Client()
         self._views = store().views
+        self.following = Following(store())
 
     def fan_out(self, width: int) -> Run:
         """One run of that many independent steps."""
@@ -81,6 +83,19 @@ class Mandor:
         """That many of them at once; answers seconds."""
         plans = [plan(length) for _ in range(count)]
         return self._timed(plans, count * length)[0]
+
+    def followed(self, count: int, length: int) -> float:
+        """The same while the ledger follows, which begins with nothing to be told."""
+        self.following.catch_up()
+        seconds = self.sequences(count, length)
+        self.following.left.append(self.following.behind())
+        return seconds
+
+    def unfollowed(self, count: int, length: int) -> float:
+        """The same while nothing is drained into the ledger."""
+        self.following.catch_up()
+        with self.following.held():
+            return self.sequences(count, length)
 
     def _run(self, plan_text: str) -> Run:
         seconds, (ref,) = self._timed([plan_text], len(json.loads(plan_text)["steps"]))

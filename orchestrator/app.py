@@ -148,13 +148,16 @@ def _log_warnings(**_: Any) -> None:
 
 @signals.worker_init.connect(weak=False)
 def _start_worker(sender: Any, **_: Any) -> None:
+    from orchestrator.healing import worker as watched  # with libraries that only a worker needs
+
     given = settings()
     queues = sender.app.amqp.queues
     control = names.queue(given.queue_prefix, "control")
     if given.embedded and control in queues.consume_from:
         queues.select_add(queues["celery"])
     launch = startup.Launch(_pool_name(sender.pool_cls), frozenset(queues.consume_from), sender.app.conf, os.environ)
-    _start(lambda: startup.check_worker(given, launch))
+    who = watched.Who(str(sender.hostname), launch.queues)
+    _start(lambda: startup.check_worker(given, launch), lambda: watched.begin(given, who))
 
 
 @signals.worker_ready.connect(weak=False)
@@ -172,13 +175,17 @@ def _pool_name(pool: Any) -> str:
     return pool if isinstance(pool, str) else str(pool.__module__).rpartition(".")[2]
 
 
-def _start(check_role: Callable[[], None]) -> None:
-    """All checks of a process of ours. Celery logs what a signal's receiver raises and goes on; SystemExit ends it."""
+def _start(check_role: Callable[[], None], begin: Callable[[], object] = lambda: None) -> None:
+    """All checks of a process of ours. Celery logs what a signal's receiver raises and goes on; SystemExit ends it.
+
+    begin: called when nothing of its own stands in the way, before its services are waited for.
+    """
     logs.configure(settings())  # Celery's own turn comes later
     try:
         startup.check_environment(settings())
         policies.installation_policy(settings())
         check_role()
+        begin()
         _wait_for_services()
     except MandorError as error:
         refuse(error)

@@ -243,7 +243,7 @@ def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
     if isinstance(reply, StillInDoubt):
         return f"in_doubt:{reply.step_id}"
     if isinstance(reply, Retried):
-        status = RunStatus.RUNNING if reply.total else RunStatus.ACCEPTED
+        status = RunStatus.ACCEPTED if reply.planned_anew else RunStatus.RUNNING
         desk.ledger.reopen_run(row.run_id, reply.generation, status)
         if reply.total:
             dispatch.open_chord(desk.app, ref, reply.generation, reply.total)

@@ -7,8 +7,11 @@ index and task ids are the same however often a step is sent, and Celery counts 
 Nothing here decides anything. A message that could not be sent is due in the store, and a supervisor sends it.
 """
 
+import base64
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +26,7 @@ from orchestrator.settings import settings
 from orchestrator.store.replies import Dispatch
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit
+from schemas.canonical import sha256_hex
 from schemas.dead_letter import Bell
 from schemas.ids import (
     RunRef,
@@ -44,6 +48,14 @@ _APART: Final = {
     "close": (names.CLOSE, close_task_id),
     "late": (names.UNDO_LATE, undo_task_id),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message in a queue. id: its own; fields: its task's keyword arguments, {} where they cannot be read."""
+
+    id: str
+    fields: Mapping[str, Any]
 
 
 # ---- waves
@@ -205,6 +217,21 @@ def queue_depth(app: Celery, queue: str) -> int:
             return int(connection.default_channel.queue_declare(queue=queue, passive=True).message_count)
         except connection.channel_errors:
             return 0
+
+
+def oldest_message(app: Celery, queue: str) -> Waiting | None:
+    """The message that is taken next; None: there is none, or the broker cannot show it. Broker errors are raised."""
+    with app.connection_for_write() as connection:
+        client = getattr(connection.default_channel, "client", None)
+        raw = client.lindex(queue, -1) if client is not None else None  # Redis: new ones are on the left
+    if raw is None:
+        return None
+    try:
+        message = json.loads(raw)
+        fields = json.loads(base64.b64decode(message["body"]))[1]
+        return Waiting(str(message["properties"]["correlation_id"]), fields if isinstance(fields, dict) else {})
+    except (ValueError, LookupError, TypeError):
+        return Waiting(sha256_hex(raw), {})  # a stranger's
 
 
 def consumed_queues(app: Celery, timeout_s: float) -> set[str]:

@@ -19,17 +19,15 @@ from orchestrator.errors import (
     MandorError,
     StoreUnavailable,
 )
+from orchestrator.healing import passes
 from orchestrator.ledger import Ledger, open_ledger
 from orchestrator.releases import release
 from orchestrator.settings import Settings, unknown_names
 from orchestrator.store import Store, open_server, open_store
-from orchestrator.store.replies import DUTIES, Duty
 
 Level = Literal["ok", "warning", "wrong", "away"]
 LIBRARIES: Final = ("mandor", "celery", "kombu", "redis", "sqlalchemy", "pydantic")
 SKEW_S: Final = 1.0  # beyond it, times in logs and in the store tell different stories
-LATE_PASSES: Final = 5  # so many intervals without a pass, and nobody is watching
-LATE_LEAST_S: Final = 15.0
 OLD_DECISION_S: Final = 60.0
 OLD_ENTRY_S: Final = 60.0
 FULL: Final = 0.9
@@ -247,24 +245,13 @@ def shards(patient: Patient) -> Iterator[Finding]:
 
 def supervisors(patient: Patient) -> Iterator[Finding]:
     """Without passes nobody ends what died, and deadlines do not end anything."""
-    store, sweep_s = patient.store, patient.settings.sweep_s
-    most_s = max(LATE_PASSES * sweep_s, LATE_LEAST_S)
-    ages = {duty: _age_s(store, duty) for duty in DUTIES}
-    late = sorted(duty for duty, age in ages.items() if age is None or age > most_s)
-    mend = "start beat (one is enough) and a worker on the supervise queue"
-    if late:
-        oldest = max((age for age in ages.values() if age is not None), default=None)
-        told = "no pass ever" if oldest is None else f"the oldest of them {oldest:.0f} s ago"
-        yield Finding("supervisors", "wrong", f"no pass over {', '.join(late)} for {most_s:.0f} s ({told})", mend)
+    ages = passes.ages_s(patient.store)
+    fault = passes.late(ages, patient.settings.sweep_s)
+    if fault is not None:
+        yield Finding("supervisors", "wrong", fault.text, fault.mend)
     else:
         newest = max(age for age in ages.values() if age is not None)
         yield Finding("supervisors", "ok", f"every duty was looked at within {newest:.1f} s")
-
-
-def _age_s(store: Store, duty: Duty) -> float | None:
-    """How long ago the shard that waits longest was looked at; None: one never was."""
-    passes = [store.views.last_pass(shard, duty) for shard in range(store.shards)]
-    return None if not all(passes) else (store.now_ms() - min(passes)) / 1000
 
 
 def drain(patient: Patient) -> Iterator[Finding]:

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from orchestrator import bound
+from orchestrator import bound, recalled
 from orchestrator.errors import NotFound
 from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.recalled import Recalled
 from orchestrator.settings import settings
 from orchestrator.store import Store
 from orchestrator.store.views import UNDO, Event, RunState, StepState, UndoState
@@ -45,7 +46,7 @@ class Lookup:
         return self._store.views.run(self.ref(row))
 
     def run(self, run_id: str) -> RunView:
-        """The whole run. Once the store has forgotten it, what the ledger kept: its end, without its steps."""
+        """The whole run. Once the store has let it go, as the ledger was told of it."""
         row = self.find(run_id)
         letters = tuple(
             LetterView(id=letter.id, kind=letter.kind, step_id=letter.step_id, reason=letter.reason)
@@ -53,24 +54,19 @@ class Lookup:
         )
         state = self.state(row)
         if state is None:
-            return remembered(row, letters)
-        steps, ref = self._store.views.steps(self.ref(row)), self.ref(row)
-        errors = self._store.views.errors(ref)
-        seen = self._seen(row, state, steps, errors)
+            found = recalled.recall(self._ledger, row)
+            return remembered(row, letters) if found is None else as_told(row, found, letters)
+        steps, ref, views = self._store.views.steps(self.ref(row)), self.ref(row), self._store.views
+        found = Recalled(state, steps, views.results(ref), views.errors(ref))
         ended_by = bound.ended_by(state, steps, settings())
-        return live(row, state, seen, compensation_views(steps, errors), letters, ended_by)
-
-    def _seen(
-        self, row: LedgerRun, state: RunState, steps: list[StepState], errors: Mapping[str, str]
-    ) -> tuple[StepView, ...]:
-        results, now = self._store.views.results(self.ref(row)), self._store.now_ms()
-        return tuple(
-            step_view(step, state.policy_hash, results.get(step.id), errors.get(step.id), now) for step in steps
-        )
+        return whole(row, found, letters, self._store.now_ms(), ended_by)
 
     def events(self, run_id: str) -> Iterator[EventView]:
-        """Every transition, oldest first. NotFound when only the ledger still knows the run."""
-        row = self._kept(run_id)
+        """Every transition that is known, oldest first. NotFound where none is."""
+        row = self.find(run_id)
+        if self.state(row) is None:
+            yield from map(event_view, recalled.events(self._ledger, row.run_id) or self._nothing_of(row))
+            return
         after: str | None = None
         while page := self._store.views.events(self.ref(row), after, PAGE):
             yield from map(event_view, page)
@@ -78,24 +74,22 @@ class Lookup:
 
     def results(self, run_id: str) -> Mapping[str, Any]:
         """The results of the completed steps, in the order of the plan. NotFound as for `events`."""
-        ref = self.ref(self._kept(run_id))
+        row = self.find(run_id)
+        ref = self.ref(row)
+        if self.state(row) is None:
+            found = recalled.recall(self._ledger, row) or self._nothing_of(row)
+            return {step_id: json.loads(text) for step_id, text in found.results.items()}
         texts = self._store.views.results(ref)
         return {step.id: json.loads(texts[step.id]) for step in self._store.views.steps(ref) if step.id in texts}
 
-    def _kept(self, run_id: str) -> LedgerRun:
-        row = self.find(run_id)
-        if self.state(row) is None:
-            ended = f"it ended as {row.status}" if row.ended_at else "it is not there yet"
-            raise NotFound(
-                f"the state store has nothing of run {row.run_id}: {ended}",
-                path="run_id",
-                hint="finished runs stay there for MANDOR_FINISHED_TTL_S seconds; `mandor run show` tells what is left",
-            )
-        return row
+    def _nothing_of(self, row: LedgerRun) -> NoReturn:
+        ended = f"it ended as {row.status}" if row.ended_at else "it is not there yet"
+        message = f"neither state store nor ledger has the steps of run {row.run_id}: {ended}"
+        raise NotFound(message, path="run_id", hint="`mandor run show` tells what is left of it")
 
 
 def remembered(row: LedgerRun, letters: tuple[LetterView, ...]) -> RunView:
-    """A run of which only the ledger's row is left."""
+    """A run of which the ledger was told nothing but its end."""
     return RunView(
         run_id=row.run_id,
         session_id=row.session_id,
@@ -115,15 +109,31 @@ def remembered(row: LedgerRun, letters: tuple[LetterView, ...]) -> RunView:
     )
 
 
+def as_told(row: LedgerRun, found: Recalled, letters: tuple[LetterView, ...]) -> RunView:
+    """A run as the ledger was told of it. Nobody knows when one will end that the store has lost."""
+    return whole(row, found, letters, 0, None)
+
+
+def whole(
+    row: LedgerRun, found: Recalled, letters: tuple[LetterView, ...], now_ms: int, ended_by: int | None
+) -> RunView:
+    """All of a run. ended_by: the latest end of one that goes on."""
+    state, errors, hashed = found.run, found.errors, found.run.policy_hash
+    steps = tuple(
+        step_view(step, hashed, found.results.get(step.id), errors.get(step.id), now_ms) for step in found.steps
+    )
+    return live(row, state, steps, compensation_views(found.steps, errors), letters, ended_by)
+
+
 def live(
     row: LedgerRun,
     state: RunState,
     steps: tuple[StepView, ...],
     compensations: tuple[CompensationView, ...],
     letters: tuple[LetterView, ...],
-    ended_by: int,
+    ended_by: int | None,
 ) -> RunView:
-    """A run as the store has it. ended_by: the latest end of one that goes on."""
+    """A run with its steps."""
     return RunView(
         run_id=row.run_id,
         session_id=row.session_id,

@@ -9,8 +9,10 @@ supervisor that settles runs. Three may ask for it: the last step's worker, the 
 import json
 
 from orchestrator import compensation, dead_letters, dispatch, late_effects
+from orchestrator.audit import audit
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
+from orchestrator.settings import settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Compensating, Owing, Settled
 from orchestrator.store.runs import Settling
@@ -65,6 +67,14 @@ def _finish(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -
     dispatch.close_chord(app, ref, end.generation)
     if written:
         emit(events.RunSettled(end.status, end.reason))
+        _look_back(store, ref)
+
+
+def _look_back(store: Store, ref: RunRef) -> None:
+    """Once, when a run has ended: is its history as it must be?"""
+    if settings().metrics:
+        for fault in audit(store, ref):
+            emit(fault)
 
 
 def _write_owed_letters(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from orchestrator.errors import NotFound
 from orchestrator.store.replies import Granted
-from orchestrator.telemetry import logs
+from orchestrator.telemetry import logs, signals
 from schemas.ids import idempotency_key
 from schemas.messages import StepMessage
 from schemas.policy import Policy
@@ -55,7 +55,8 @@ class Attempt:
     def lease(self) -> Lease:
         """The claim, kept alive inside its `with` block."""
         granted = self.granted
-        terms = Terms(granted.fence, granted.lease_ms, granted.limit_ms, granted.stop_grace_ms, self.granted_at)
+        loop: signals.Loop = "step" if self.kind == "do" else "undo"
+        terms = Terms(granted.fence, granted.lease_ms, granted.limit_ms, granted.stop_grace_ms, self.granted_at, loop)
         return Lease(terms, self._renew)
 
     @cached_property

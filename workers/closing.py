@@ -10,8 +10,8 @@ import time
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.store.replies import Granted
 from orchestrator.store.views import StepState
-from orchestrator.supervisors.reclaim_stale_leases import lapsed
-from orchestrator.telemetry import events, logs
+from orchestrator.supervisors.reclaim_stale_leases import lapsed, tell_ended
+from orchestrator.telemetry import logs
 from schemas.ids import close_task_id
 from schemas.messages import CloseMessage, StepMessage
 from schemas.states import Fact, StepStatus
@@ -43,7 +43,7 @@ def _deliver(message: CloseMessage, services: Services) -> Report:
     givenup.before_last_end(message, services, closing.fact)
     guard = services.store.guard
     verdict = guard.expire_lease(message.ref, message.step_id, step.fence, closing.fact, closing.result_text)
-    logs.emit(events.ClaimEnded("probe", step.fence, type(verdict).__name__))
+    tell_ended("probe", step.fence, step.effect, verdict, noticed=not step.dead)
     services.publisher.publish(getattr(verdict, "publish", ()))
     return Nothing(word(verdict))
 

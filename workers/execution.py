@@ -28,12 +28,12 @@ from orchestrator.store.replies import (
     Stop,
     TooOften,
 )
-from orchestrator.supervisors.reclaim_stale_leases import close_message
+from orchestrator.supervisors.reclaim_stale_leases import close_message, tell_ended
 from orchestrator.telemetry import aftermath, events, logs
 from schemas.ids import step_task_id
 from schemas.messages import Receipt, ReceiptStatus, StepMessage
 from schemas.states import EffectClass, Fact, StepStatus
-from workers import failures, givenup, probing
+from workers import failures, givenup, probing, signs
 from workers.attempt import Attempt
 from workers.effects import Closing, EffectName, close_row
 from workers.identity import worker_id
@@ -98,7 +98,7 @@ def _close_dead(message: StepMessage, services: Services, dead: CloseFirst) -> b
         return False
     guard = services.store.guard
     verdict = guard.expire_lease(message.ref, message.step_id, dead.fence, closing.fact, closing.result_text)
-    logs.emit(events.ClaimEnded("redelivery", dead.fence, type(verdict).__name__))
+    tell_ended("redelivery", dead.fence, dead.effect, verdict, noticed=False)
     services.publisher.publish(others(getattr(verdict, "publish", ()), message))
     return True
 
@@ -248,6 +248,7 @@ def _tell(attempt: Attempt, verdict: Verdict | None, error: BaseException | None
     match verdict:
         case Committed():
             logs.bind(state_version=verdict.version)
+            signs.compare_version(granted, verdict.version)
             freed = sum(member.kind == "step" for member in verdict.publish)
             logs.emit(events.StepCommitted(granted.fence, freed, verdict.last))
         case Fenced():
@@ -265,6 +266,7 @@ def _tell_failure(attempt: Attempt, verdict: Verdict | None, error: BaseExceptio
         case RetryAt():
             logs.emit(events.StepRetry(kind, number, verdict.at_ms, where))
         case InDoubt():
-            logs.emit(events.StepInDoubt(kind, number, where))
+            unsafe = attempt.granted.effect == EffectClass.ONCE
+            logs.emit(events.StepInDoubt(kind, number, where, failures.is_retryable(error) and not unsafe))
         case Failed() | TooOften():
-            logs.emit(events.StepFailed(kind, number, where))
+            logs.emit(events.StepFailed(kind, number, where, failures.is_retryable(error)))

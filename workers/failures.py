@@ -15,6 +15,7 @@ SOFT_STOPS: Final = 5
 _LEDGER_WAITS: Final = 1000
 _LEDGER_DELAY_S: Final = 5.0
 _UNKNOWN_TIMES: Final = 3
+WORKER_LOST: Final = "worker_lost"  # the store's own word
 _UNKNOWN_DELAY_S: Final = 2.0
 
 

@@ -67,6 +67,8 @@ def _deliver(message: LateMessage, services: Services) -> Report:
     attempt = LateAttempt(message, granted, "", time.monotonic(), services, was=step)
     try:
         perform(attempt)
+    except failures.UnknownAction as missing:  # nothing has begun: sent again, it may come to a worker that has it
+        return Nothing(missing.kind)
     except NOT_OURS as other:
         return Nothing(type(other).__name__)
     except (StoreUnavailable, LedgerUnavailable):

@@ -21,7 +21,7 @@ from typing import Final, Self, TypeVar
 
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreUnavailable
 from orchestrator.store.replies import Lost, Renewed, StopNow, UnknownRun
-from orchestrator.telemetry import aftermath, events, logs
+from orchestrator.telemetry import aftermath, events, logs, signals
 from workers import stopping
 from workers.outcomes import AttemptStopped, LeaseLost, RunEnding, TimeUp, WorkerStopping
 
@@ -52,13 +52,16 @@ _RAISES: Final[dict[Halt, tuple[type[AttemptStopped], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What was granted. granted_at: time.monotonic() before the claim was sent, so that we never claim too much."""
+    """What was granted. granted_at: time.monotonic() before the claim was sent, so that we never claim too much; loop:
+    what it was granted for.
+    """
 
     fence: int
     lease_ms: int
     limit_ms: int
     stop_grace_ms: int
     granted_at: float
+    loop: signals.Loop = "step"
 
 
 def kill_self() -> None:
@@ -153,6 +156,7 @@ class Lease:
         if self._halt is None:
             self._look_at_clock(now)
         if now >= self._kill_at and self._acting:
+            self._tell_end(now)
             self._kill()
 
     def _look_at_clock(self, now: float) -> None:
@@ -190,6 +194,11 @@ class Lease:
             self._kill_at = min(self._kill_at, now + self._terms.stop_grace_ms / 1000)
             if self._acting:  # afterwards it is no news: a claim that was committed cannot be renewed either
                 self._tell(why)
+
+    def _tell_end(self, now: float) -> None:
+        """Nobody in this process will come to it."""
+        reason, took_ms = self._halt.value if self._halt else "", round((now - self._terms.granted_at) * 1000)
+        logs.emit(signals.AttemptKilled(self._terms.loop, reason, took_ms))
 
     def _tell(self, why: Halt) -> None:
         if why is Halt.LEASE_LOST:

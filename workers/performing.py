@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from orchestrator.store.replies import Fenced, Publish, UnknownRun
-from orchestrator.telemetry import events, logs
+from orchestrator.telemetry import events, logs, signals
 from schemas.messages import StepMessage
-from workers import givenup
+from workers import givenup, signs
 from workers.attempt import Attempt
 from workers.outcomes import AlreadyApplied
 from workers.reports import word
@@ -40,13 +40,17 @@ def carry_out(
 ) -> tuple[Ending, Said]:
     """Perform, and tell the store how it ended, while the claim is kept alive."""
     _bind_identity(attempt)
-    started, granted = time.monotonic(), attempt.granted
-    logs.emit(events.JobStart(attempt.action, granted.effect, granted.attempt, granted.fence))
-    with attempt.lease:
-        ending = _perform(attempt, perform)
-        verdict = _see_out(attempt, ending, conclude)
-    duration_ms = int((time.monotonic() - started) * 1000)
-    logs.emit(events.JobEnd(attempt.action, word(verdict), granted.attempt, duration_ms))
+    started, granted, undo = time.monotonic(), attempt.granted, attempt.kind == "undo"
+    logs.emit(events.JobStart(attempt.action, granted.effect, granted.attempt, granted.fence, undo))
+    signs.compare_policy(granted)
+    try:
+        with attempt.lease:
+            ending = _perform(attempt, perform)
+            verdict = _see_out(attempt, ending, conclude)
+    finally:
+        duration_ms = int((time.monotonic() - started) * 1000)
+        logs.emit(signals.LoopEnded("undo" if undo else "step", duration_ms))
+    logs.emit(events.JobEnd(attempt.action, word(verdict), granted.attempt, duration_ms, undo))
     return ending, verdict
 
 

@@ -22,14 +22,14 @@ from orchestrator.ledger import LedgerRun
 from orchestrator.rebuild import as_admitted
 from orchestrator.store.guard import settle_message
 from orchestrator.store.replies import Admitted, Exhausted, Failed, PlanGranted, Rejected, RetryAt
-from orchestrator.telemetry import events, logs
+from orchestrator.telemetry import events, logs, planned, signals
 from schemas.canonical import canonical_text
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import plan_task_id
 from schemas.messages import PlanMessage
 from schemas.policy import Policy
 from schemas.run import Submission
-from workers import answers, failures
+from workers import answers, failures, signs
 from workers.answers import Refused, RefusedAnswer
 from workers.identity import worker_id
 from workers.lease import Lease, Renewal, Terms
@@ -116,7 +116,10 @@ def _plan(planning: Planning) -> Report:
         policy_hash=granted.policy_hash,
         state_version=granted.version,
     )
-    terms = Terms(granted.fence, granted.lease_ms, granted.limit_ms, granted.stop_grace_ms, planning.granted_at)
+    signs.compare_policy(granted)
+    terms = Terms(
+        granted.fence, granted.lease_ms, granted.limit_ms, granted.stop_grace_ms, planning.granted_at, "planner"
+    )
     with Lease(terms, _renewal(planning)) as lease:
         try:
             admission = _admission(planning, lease)
@@ -134,6 +137,8 @@ def _give_up(message: PlanMessage, services: Services) -> Report:
         dedup_key = dead_letters.plan_key(message.run_id, owed.generation)
         services.write_letter(Letter(DeadLetterKind.PLAN, message.ref, None, owed.reason, owed.content, dedup_key))
     ended = services.store.runs.expire_plan(message.ref)
+    if isinstance(ended, Failed):
+        logs.emit(planned.PlannerFailed("", failures.WORKER_LOST, will_retry=False, exhausted=True))
     services.publisher.publish(getattr(ended, "publish", ()))
     return GivenUp("the planner did not finish within its attempts")
 
@@ -174,7 +179,7 @@ def _ask(planning: Planning, lease: Lease) -> Admission:
                 refusals.append(RefusedAnswer(answer, drift))
             if number == MAX_REPAIRS or not _can_repair(planning):
                 raise Refused(refusals) from None
-            logs.emit(events.AnswerRefused(number, len(refusals[-1].drift.issues)))
+            logs.emit(planned.AnswerRefused(number, len(refusals[-1].drift.issues), _kinds(refusals[-1].drift)))
     finally:
         lease.action_returned()
 
@@ -187,7 +192,7 @@ def _judged(planning: Planning, answer: Answer) -> Admission:
         context_hash=planning.granted.context_hash,
         finish_reason=answer.finish_reason,
     )
-    logs.emit(events.PlanAdmitted(admission.plan_id, len(admission.steps), admission.extracted))
+    logs.emit(planned.PlanAdmitted(admission.plan_id, len(admission.steps), admission.extracted))
     return admission
 
 
@@ -220,7 +225,7 @@ def _new_answer(planning: Planning, lease: Lease, refusals: list[RefusedAnswer])
 
 
 def _call(planning: Planning, name: str, ctx: PlanContext) -> Answer:
-    logs.emit(events.PlannerCalled(name, planning.granted.attempt))
+    logs.emit(planned.PlannerCalled(name, planning.granted.attempt))
     started = time.monotonic()
     try:
         answer = call_planner(planning.services.registry.find_planner(name), ctx)
@@ -228,8 +233,9 @@ def _call(planning: Planning, name: str, ctx: PlanContext) -> Answer:
         raise
     except BaseException as error:  # what would end the process is the planner's failure like any other
         raise PlannerStopped(f"{type(error).__name__}: {error}") from error
-    duration_ms = int((time.monotonic() - started) * 1000)
-    logs.emit(events.PlannerAnswered(name, duration_ms, len(answer.raw.encode(errors="surrogatepass"))))
+    finally:
+        logs.emit(signals.LoopEnded("planner", duration_ms := int((time.monotonic() - started) * 1000)))
+    logs.emit(planned.PlannerAnswered(name, duration_ms, len(answer.raw.encode(errors="surrogatepass"))))
     return answer
 
 
@@ -270,13 +276,18 @@ def _reject(planning: Planning, lease: Lease, refused: Refused) -> Report:
     except LedgerUnavailable as away:
         return Nothing(away.kind)
     drift = refused.drift
-    logs.emit(events.PlanRejected(len(drift.issues), tuple(issue.path for issue in drift.issues), letter_id))
+    paths = tuple(issue.path for issue in drift.issues)
+    logs.emit(planned.PlanRejected(len(drift.issues), paths, letter_id, _kinds(drift)))
     reject, fence = services.store.runs.reject_plan, planning.granted.fence
     reply = lease.patiently(lambda: reject(message.ref, fence, planning.claim_id, drift.kind))
     if isinstance(reply, Rejected):
         services.publisher.publish((settle_message(message.ref, message.generation),))
         return GivenUp(failures.message_of(drift))
     return Nothing(word(reply))
+
+
+def _kinds(drift: PayloadDrift) -> tuple[str, ...]:
+    return tuple(sorted({issue.kind for issue in drift.issues}))
 
 
 def _letter(planning: Planning, refused: Refused) -> Letter:
@@ -297,8 +308,9 @@ def _fail(planning: Planning, lease: Lease, error: BaseException) -> Report:
     fail, fence, said = services.store.runs.fail_plan, planning.granted.fence, failures.error_text(error, 0)
     again, delay_ms = failures.is_retryable(error), failures.delay_ms(error)
     reply = lease.patiently(lambda: fail(message.ref, fence, planning.claim_id, said, again, delay_ms))
-    planner = planning.planner or "ready plan"
-    logs.emit(events.PlannerFailed(planner, failures.kind_of(error), isinstance(reply, RetryAt), events.where(error)))
+    planner, where = planning.planner or "ready plan", events.where(error)
+    will_retry, exhausted = isinstance(reply, RetryAt), again and isinstance(reply, Failed)
+    logs.emit(planned.PlannerFailed(planner, failures.kind_of(error), will_retry, where, exhausted))
     if isinstance(reply, RetryAt):
         return Later(failures.message_of(error))
     if isinstance(reply, Failed):

@@ -4,15 +4,12 @@ The answer is written into the effect row before the store is told. `landed` is 
 only if the attempt's process is proven dead; of one that may be alive, nobody can say that it will do nothing more.
 """
 
-import contextvars
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from orchestrator.ledger import RowClosed, fact
 from orchestrator.telemetry import aftermath, events, logs
+from orchestrator.within import within
 from schemas.states import Fact
 from workers import failures
 from workers.attempt import Attempt
@@ -21,7 +18,6 @@ from workers.effects import Closing
 from workers.outcomes import PermanentError
 from workers.results import result_text
 
-T = TypeVar("T")
 _UNKNOWN = Closing(Fact.MAYBE)
 
 
@@ -43,7 +39,7 @@ def ask(attempt: Attempt, *, dead: bool, limit_s: float) -> Closing:
     if attempt.find_action().ask is None:
         return _UNKNOWN
     try:
-        answer = within(limit_s, lambda: _answer(attempt))
+        answer = within(limit_s, lambda: _answer(attempt), "probe")
     except Exception as error:  # noqa: BLE001  (whatever a probe raises means that it cannot tell)
         _tell(attempt, "unknown", dead, error)
         return _UNKNOWN
@@ -71,21 +67,6 @@ def _refuse(*_: Any) -> NoReturn:
 def _write(attempt: Attempt, answer: Answer) -> RowClosed:
     name = attempt.effect_name
     return attempt.services.ledger.effects.found(name.run_id, name.step_id, "do", name.fence, answer.text)
-
-
-def within(limit_s: float, call: Callable[[], T]) -> T:
-    """Call it in a thread of its own, or raise TimeoutError: a call that hangs is left behind, and keeps nobody."""
-    future: Future[T] = Future()
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            future.set_result(context.run(call))
-        except BaseException as error:  # noqa: BLE001  (it is raised again where the answer is waited for)
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="probe", daemon=True).start()
-    return future.result(limit_s)
 
 
 def _tell(attempt: Attempt, answer: Any, dead: bool, error: Exception | None = None) -> None:

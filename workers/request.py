@@ -10,25 +10,29 @@ import os
 import signal
 import time
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from billiard.process import active_children
 from celery.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.worker.request import Request
 
+from orchestrator import names
 from orchestrator.app import PerProcess, reference_epoch
+from orchestrator.dispatch import KILL_MARGIN_S
 from orchestrator.errors import MandorError
 from orchestrator.settings import settings
 from orchestrator.store import Store, open_store
 from orchestrator.store.replies import Ended
-from orchestrator.telemetry import events, logs
+from orchestrator.telemetry import events, logs, signals
 from schemas.ids import RunRef
-from workers import orphans
+from workers import orphans, stopping
 from workers.identity import child_id
 
 _PATIENCE_S: Final = 1.0  # for one call to the store: the event loop stands still meanwhile
 _DEATH_S: Final = 1.0  # for a killed child, and then for what it has started, to be gone
 _POLL_S: Final = 0.005
+_LOOPS: Final[dict[str, signals.Loop]] = {names.STEP: "step", names.PLAN: "planner"}
+_CLAIMS: Final[dict[str, Literal["step", "plan"]]] = {names.STEP: "step", names.PLAN: "plan"}
 # a child that ended in one of these can do nothing more
 _GONE: Final = (WorkerLostError, Terminated, TimeLimitExceeded, SystemExit, KeyboardInterrupt)
 
@@ -66,6 +70,7 @@ class ClaimRequest(Request):
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Hard limit: the child is killed, its claim ended, before the message goes back."""
         if not soft:
+            logs.emit(signals.AttemptKilled(_LOOPS.get(self.name, "undo"), "time_limit", round(timeout * 1000)))
             self._end_claim()
         super().on_timeout(soft, timeout)
 
@@ -90,16 +95,24 @@ class ClaimRequest(Request):
         try:
             ref, step_id = RunRef(fields["run_id"], fields["session"]), fields.get("step_id")
             with logs.identity(run_id=ref.run_id, job_id=self.id, step_id=step_id, worker_id=child):
-                _tell(ref, step_id, child)
+                self._tell(ref, step_id, child)
         except (MandorError, LookupError, ValueError, TypeError) as error:
             # the lease lapses by itself, only later
             logs.logger("mandor").warning("claim.not_ended", job_id=self.id, kind=type(error).__name__)
 
+    def _tell(self, ref: RunRef, step_id: str | None, child: str) -> None:
+        reply = _store().guard.end_claim(ref, step_id, child)
+        if isinstance(reply, Ended):
+            of: Literal["step", "undo", "plan"] = _CLAIMS.get(self.name, "undo")
+            noticed = not stopping.announced()  # those who are killed at the end of a soft stop are no loss
+            logs.emit(events.ClaimEnded("parent", reply.fence, None, of, noticed=noticed, overdue=self._is_overdue()))
 
-def _tell(ref: RunRef, step_id: str | None, child: str) -> None:
-    reply = _store().guard.end_claim(ref, step_id, child)
-    if isinstance(reply, Ended):
-        logs.emit(events.ClaimEnded("parent", reply.fence))
+    def _is_overdue(self) -> bool:
+        """Whether the attempt had used up its own time, which is less than Celery's limit for its message."""
+        limit_s = self.time_limits[0]
+        if limit_s is None or self.time_start is None:
+            return False
+        return bool(time.time() - self.time_start >= limit_s - settings().stop_grace_s - KILL_MARGIN_S)
 
 
 def _is_dead(pid: int, child: str) -> bool:

@@ -16,21 +16,27 @@ from celery.exceptions import Ignore, Reject, Retry
 from orchestrator import dead_letters, dispatch, names, policies, startup
 from orchestrator.app import PerProcess, app, ledger, refuse, store
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved
-from orchestrator.settings import settings
+from orchestrator.healing import worker as watched
+from orchestrator.settings import Settings, settings
 from orchestrator.store.replies import Publish
 from orchestrator.tasks import AnyFields, read_message, wait_for_memory
+from orchestrator.telemetry import facts
+from orchestrator.telemetry.metrics import Metrics
 from schemas.ids import RunRef
 from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
 from workers import closing, execution, late, orphans, planning, stopping
 from workers import undo as undoing
 from workers.loading import load_actions
 from workers.newplan import limits_of
+from workers.planners.llm.configured import configured_model
 from workers.registry import registry
 from workers.reports import Done, GivenUp, Later, Nothing, Planned, Report
 from workers.services import Letter, Services
 from workers.workspace import Workspaces
 
 _REAP_S: Final = 0.5
+_REACH_S: Final = 10.0  # for the model's provider to answer whether it is there
+_REACH_EVERY_S: Final = 60.0  # somebody else's server
 
 
 class StepFailed(MandorError):
@@ -171,6 +177,18 @@ def _load_before_forking(**_: Any) -> None:
             startup.check_time_limit(given, action.spec.name, limit_s, policy.stop_grace_s)
     except MandorError as error:
         refuse(error)
+    _watch_over(given)
+
+
+def _watch_over(given: Settings) -> None:
+    """What only a process with actions and planners can count and look at."""
+    watch = watched.current()
+    if watch is None:
+        return
+    if watch.files is not None:
+        facts.listen(Metrics(action.spec.name for action in registry.actions()))
+    if given.llm_provider and watch.does("plan"):
+        watch.look_at("model", lambda: configured_model(given).reach(_REACH_S), _REACH_EVERY_S)
 
 
 @signals.worker_init.connect(weak=False)

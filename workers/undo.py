@@ -129,7 +129,7 @@ def _close_dead(message: UndoMessage, services: Services, dead: CloseFirst) -> b
     except LedgerUnavailable:
         return False
     verdict = services.store.guard.expire_undo(message.ref, message.step_id, dead.fence, closing.fact)
-    logs.emit(events.ClaimEnded("redelivery", dead.fence, type(verdict).__name__))
+    logs.emit(events.ClaimEnded("redelivery", dead.fence, type(verdict).__name__, "undo"))
     givenup.after_undo(message, services, verdict)
     services.publisher.publish(others(getattr(verdict, "publish", ()), message))
     return True

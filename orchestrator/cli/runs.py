@@ -209,7 +209,7 @@ def _summary(run: RunView) -> Mapping[str, output.Cell]:
         "ended by": output.when(run.ended_by),
         "steps": f"{done} of {len(run.steps)} completed" if run.steps else None,
         "error": f"{run.error.kind}: {run.error.message}" if run.error else None,
-        "note": None if run.steps or not run.plan_hash else "its steps are no longer in the state store",
+        "note": None if run.steps or not run.plan_hash else "its steps are not known any more",
     }
 
 

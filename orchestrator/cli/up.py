@@ -81,6 +81,7 @@ def facts(ready: "Ready") -> dict[str, Any]:
         "flower": ready.flower_url,
         "flower_user": flower.USER,
         "flower_password_file": str(ready.secret.path),
+        "metrics": ready.metrics_url,
     }
 
 
@@ -92,6 +93,7 @@ def introduction(ready: "Ready") -> Iterator[str]:
     yield f"ready after {ready.seconds:.1f} s: {', '.join(ready.processes)}"
     yield f"home: {given.home.absolute()}, server: {without_secrets(given.redis_url)}"
     yield flower.introduction(ready.flower_url, ready.secret)
+    yield f"metrics: {ready.metrics_url}; health of a process: {mandor} health --role steps"
     yield "try in another terminal, in this folder:"
     yield f"  {mandor} run submit --plan {shlex.quote(_short(HELLO))} --wait"
     yield f"  {mandor} actions list"

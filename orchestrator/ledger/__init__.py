@@ -11,6 +11,7 @@ from orchestrator.ledger.answers import (
     Opened,
     RowClosed,
 )
+from orchestrator.ledger.census import Census
 from orchestrator.ledger.effect_row import Kind
 from orchestrator.ledger.effects import EffectRows, fact
 from orchestrator.ledger.late import Late
@@ -41,6 +42,7 @@ __all__ = [
     "AdmittedPlan",
     "AlreadyLanded",
     "AlreadyOpen",
+    "Census",
     "Closed",
     "ConflictingSubmission",
     "Decision",

@@ -53,7 +53,7 @@ class RowClosed:
 
 @dataclass(frozen=True, slots=True)
 class NotClosed:
-    """A claim of the step is newer than the one that was asked about, or has not been ended: nothing was written."""
+    """A claim of the step is newer than the one that was asked about: nothing was written."""
 
     since: int
     closed_to: int

@@ -158,22 +158,25 @@ class EffectRows:
         result_text: str,
         connection: Connection,
     ) -> RowClosed | NotClosed:
-        """Settle by somebody's word what became of an effect. fence: of the step's newest claim, which must be closed.
+        """Settle by somebody's word what became of an effect. fence: of the step's newest claim, which has ended. Where
+        that was before it began, nobody has closed it; it is closed here.
 
         A row that landed stays so, with its first result, whatever is said. A repeat answers the same. A part of the
         caller's transaction. EffectRefused: the row belongs to another step token.
         """
         effect = self._effect(run_id, step_id, "do")
         row = locked_row(connection, effect, token)
-        if not row.since <= fence <= row.closed_to:
+        if row.since > fence:
             return NotClosed(row.since, row.closed_to)
+        closed_to = max(row.closed_to, fence)
         if row.state == EffectState.LANDED:
+            self._write(connection, effect, closed_to=closed_to)
             return RowClosed(EffectState.LANDED, row.result_text)
         if landed:
             said = {"state": EffectState.LANDED, "landed_by": fence, "token": token, "result_text": result_text}
-            self._write(connection, effect, **said)
+            self._write(connection, effect, closed_to=closed_to, **said)
             return RowClosed(EffectState.LANDED, result_text)
-        self._write(connection, effect, state=EffectState.NONE, since=0)
+        self._write(connection, effect, state=EffectState.NONE, since=0, closed_to=closed_to)
         return RowClosed(EffectState.NONE, None)
 
     def landed(self, run_id: str) -> dict[str, str]:

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from orchestrator.ledger import history, prune, reads, writes
+from orchestrator.ledger import census, history, prune, reads, writes
 from orchestrator.ledger.answers import NotClosed, RowClosed
+from orchestrator.ledger.census import Census
 from orchestrator.ledger.effects import EffectRows
 from orchestrator.ledger.elsewhere import Elsewhere, TransactionalRows
 from orchestrator.ledger.engine import PATIENCE_S, Database
@@ -321,6 +322,11 @@ class Ledger:
         """One letter with all its content."""
         with self._database.reading() as connection:
             return reads.letter(connection, letter_id)
+
+    def census(self) -> Census:
+        """How much is still waited for."""
+        with self._database.reading() as connection:
+            return census.take(connection, self._clock())
 
     def prune(self, runs_before_ms: int, letters_before_ms: int, limit: int) -> Pruned:
         """Delete up to `limit` runs that ended before a moment, with all that belongs to them, and as many letters that

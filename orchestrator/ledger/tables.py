@@ -24,7 +24,7 @@ from sqlalchemy import (
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
-REVISION = "0003"  # of the schema these tables describe
+REVISION = "0004"  # of the schema these tables describe
 VERSION_TABLE = "mandor_ledger_version"
 RUN_ID, STEP_ID, SHA256, NAMESPACE = 36, 64, 64, 32
 metadata = MetaData()
@@ -183,6 +183,7 @@ dead_letters = Table(
     UniqueConstraint("dedup_hash", name="one_letter_per_cause"),
     Index("letters_by_time", "created_at", "id"),
     Index("letters_by_run", "run_id"),
+    Index("letters_by_status", "status", "kind"),
 )
 
 records = Table(

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from orchestrator import flower
 from orchestrator.errors import ConfigError, LedgerMissing, MandorError
+from orchestrator.healing import roles, serving
 from orchestrator.home import server_folder
 from orchestrator.local import address, procfile
 from orchestrator.local.crew import Crew
@@ -28,6 +29,7 @@ from orchestrator.settings import Settings, env_name, is_named, read_settings
 LOOK_S: Final = 0.1
 SERVER_LOOK_S: Final = 1.0
 SLOW_S: Final = 30.0  # after this long somebody wants to know who is missing
+PORTS: Final = ("flower_port", "exporter_port", *(f"{role}_port" for role in roles.ROLES))
 CLEARING_S: Final = 15.0  # beyond the grace, until the processes of a killed start must be gone
 
 
@@ -46,6 +48,7 @@ class Ready:
     seconds: float
     flower_url: str
     secret: flower.Password
+    metrics_url: str
 
 
 class Screen(Protocol):
@@ -78,10 +81,16 @@ def run(given: Settings, screen: Screen, stop: Stop) -> None:
                 names = [command.name for command in commands]
                 _Watch(crew, server, prepared, screen).until(
                     stop,
-                    lambda: screen.ready(Ready(prepared, names, time.monotonic() - began, flower.url(home), secret)),
+                    lambda: screen.ready(_ready(prepared, names, time.monotonic() - began, secret)),
                 )
             finally:
                 crew.drain(lambda: stop.hurried)
+
+
+def _ready(given: Settings, names: list[str], seconds: float, secret: flower.Password) -> Ready:
+    home = given.home.absolute()
+    metrics = serving.remembered(home, roles.EXPORTER) or ""
+    return Ready(given, names, seconds, flower.url(home), secret, f"{metrics}/metrics")
 
 
 def environment(given: Settings, home: Path) -> dict[str, str]:
@@ -169,7 +178,7 @@ def _prepare(given: Settings, server: EmbeddedServer | None, screen: Screen) -> 
         given = given.model_copy(update={"redis_url": found.redis_url, "embedded": found.embedded})
     startup.check_environment(given)
     flower.check(given)
-    _check_port(given)
+    _check_ports(given)
     if server is None:
         _check_named(given)
     else:
@@ -215,10 +224,12 @@ def _check_named(given: Settings) -> None:
         store.close()
 
 
-def _check_port(given: Settings) -> None:
-    """A port that was asked for and is taken; without a word Flower finds itself another."""
-    if is_named("flower_port") and not address.is_free(given.flower_port):
-        raise ConfigError(f"port {given.flower_port} is taken", path="MANDOR_FLOWER_PORT", hint="name another, or none")
+def _check_ports(given: Settings) -> None:
+    """A port that was asked for and is taken; without a word everybody finds themselves another."""
+    for field in PORTS:
+        port = int(getattr(given, field))
+        if is_named(field) and port and not address.is_free(port):
+            raise ConfigError(f"port {port} is taken", path=env_name(field), hint="name another, or none")
 
 
 # ---- while it runs

@@ -40,11 +40,12 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """The run is started over. total: steps of the new generation's chord, 0 where it is planned anew."""
+    """The run is started over. total: steps of the new generation's chord; planned_anew: it has none yet."""
 
     generation: int
     total: int
     publish: Publish
+    planned_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

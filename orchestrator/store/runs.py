@@ -240,7 +240,7 @@ class Runs:
         named = {"generation": generation, "by": by, "deadline_ms": deadline_ms, "again_count": len(again)}
         reply = self._call("retry", ref, rest=[*again, *new_keys], call_id=call_id, **named)
         if reply.word == "retried":
-            return Retried(reply["generation"], reply["total"], _with_plan(reply, ref))
+            return Retried(reply["generation"], reply["total"], _with_plan(reply, ref), bool(reply["queue"]))
         match reply.word:
             case "in_doubt":
                 return StillInDoubt(reply["step_id"])

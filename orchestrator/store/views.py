@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from orchestrator.store.keys import Keys
@@ -126,6 +127,15 @@ class Event:
     fields: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Members of a duty; overdue: those whose time has come; first: when the first one's comes, None: there is none."""
+
+    members: int
+    overdue: int
+    first: int | None
+
+
 class Views:
     """What an operator or a client may see of a run."""
 
@@ -135,23 +145,23 @@ class Views:
 
     def run(self, ref: RunRef) -> RunState | None:
         fields = _pairs(self._ask("HGETALL", self._keys.state(ref)))
-        return _run_state(fields) if fields else None
+        return run_state(fields) if fields else None
 
     def steps(self, ref: RunRef) -> list[StepState]:
         """All steps, in the plan's order."""
         records = _pairs(self._ask("HGETALL", self._keys.part(ref, "steps")))
         texts = _pairs(self._ask("HGETALL", self._keys.part(ref, "plan")))
-        steps = [_step_state(step_id, record, texts.get(step_id)) for step_id, record in records.items()]
+        steps = [step_state(step_id, record, texts.get(step_id)) for step_id, record in records.items()]
         return sorted(steps, key=lambda step: step.index)
 
     def records(self, ref: RunRef, ids: Sequence[str] | None = None) -> list[StepState]:
         """All steps, or these, in the plan's order, without their needs: what changes, and not what the plan says."""
         found = self._fields(self._keys.part(ref, "steps"), ids)
-        return sorted((_step_state(*pair, None) for pair in found.items()), key=lambda step: step.index)
+        return sorted((step_state(*pair, None) for pair in found.items()), key=lambda step: step.index)
 
     def step(self, ref: RunRef, step_id: str) -> StepState | None:
         record = self._ask("HGET", self._keys.part(ref, "steps"), step_id)
-        return _step_state(step_id, record, self.step_text(ref, step_id)) if record else None
+        return step_state(step_id, record, self.step_text(ref, step_id)) if record else None
 
     def due(self, ref: RunRef, step_id: str | None = None) -> dict[Duty, int]:
         """When the run (or a step of it) is looked at next, by the duty that does it."""
@@ -163,6 +173,19 @@ class Views:
     def last_pass(self, shard: int, duty: Duty) -> int:
         """When a pass over this duty last began in a shard; 0: never."""
         return int(self._ask("HGET", self._keys.prefix(shard) + "pass", duty) or 0)
+
+    def backlog(self, shard: int, duty: Duty, now: int) -> Backlog:
+        """What a duty has before it in a shard."""
+        key = self._keys.due(shard, duty)
+        first = self._ask("ZRANGE", key, 0, 0, "WITHSCORES")
+        flat = list(chain.from_iterable(first)) if first and isinstance(first[0], list) else first
+        overdue = int(self._ask("ZCOUNT", key, "-inf", now))
+        return Backlog(int(self._ask("ZCARD", key)), overdue, int(float(flat[1])) if flat else None)
+
+    def first_due(self, shard: int, duty: Duty, count: int) -> list[RunRef]:
+        """The runs that come first under a duty that is about runs."""
+        members = self._ask("ZRANGE", self._keys.due(shard, duty), 0, count - 1)
+        return [RunRef(*reversed(member.split("|", 1))) for member in members]
 
     def needs(self, ref: RunRef, step_id: str) -> tuple[str, ...]:
         """The steps that this one waits for, as its plan says; () for an unknown step."""
@@ -192,7 +215,7 @@ class Views:
         start = f"({after}" if after else "-"
         limit = ("COUNT", count) if count else ()
         entries = self._ask("XRANGE", self._keys.part(ref, "events"), start, "+", *limit)
-        return [_event(entry_id, dict(zip(flat[::2], flat[1::2], strict=True))) for entry_id, flat in entries]
+        return [event_of(entry_id, dict(zip(flat[::2], flat[1::2], strict=True))) for entry_id, flat in entries]
 
     def step_text(self, ref: RunRef, step_id: str) -> str | None:
         """Canonical JSON of the whole step, as it was admitted."""
@@ -221,7 +244,8 @@ def _pairs(reply: Any) -> dict[str, str]:
     return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
-def _run_state(fields: dict[str, str]) -> RunState:
+def run_state(fields: dict[str, str]) -> RunState:
+    """A run from the fields of its hash."""
     numbers = (
         *("version", "generation", "fence", "created_at", "deadline_at", "ended_at", "total", "active"),
         *("max_parallel", "paused_at", "stop_grace_ms", "wait_ms"),
@@ -255,7 +279,8 @@ def _needs(text: str | None) -> tuple[str, ...]:
     return tuple(json.loads(text).get("needs") or ()) if text else ()
 
 
-def _step_state(step_id: str, record_text: str, step_text: str | None) -> StepState:
+def step_state(step_id: str, record_text: str, step_text: str | None) -> StepState:
+    """A step from its record and, as far as that is known, its place in the plan."""
     record = json.loads(record_text)
     numbers = (
         *("lease_end", "dispatched_at", "started_at", "ended_at", "not_before"),
@@ -289,7 +314,8 @@ def _undo_state(undo: dict[str, Any]) -> UndoState:
     )
 
 
-def _event(entry_id: str, fields: dict[str, str]) -> Event:
+def event_of(entry_id: str, fields: dict[str, str]) -> Event:
+    """A transition from its entry in the stream."""
     moves = (move.replace("=", "/").split("/") for move in fields.pop("steps").split(",") if move)
     return Event(
         id=entry_id,

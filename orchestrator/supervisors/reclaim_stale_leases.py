@@ -13,7 +13,18 @@ from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger, fact
 from orchestrator.settings import Settings
 from orchestrator.store import Store
-from orchestrator.store.replies import Dispatch, Due, Fenced, NotDue, NotLapsed, Publish, UndoGivenUp, UnknownRun
+from orchestrator.store.replies import (
+    Dispatch,
+    Due,
+    Failed,
+    Fenced,
+    InDoubt,
+    NotDue,
+    NotLapsed,
+    Publish,
+    UndoGivenUp,
+    UnknownRun,
+)
 from orchestrator.store.views import StepState
 from orchestrator.supervisors.passes import Counts, Duties, walk
 from orchestrator.telemetry import aftermath, events
@@ -43,10 +54,13 @@ def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Coun
 
 def reclaim_planning(app: App, store: Store, ledger: Ledger, ref: RunRef) -> Publish | None:
     """The planner's process is gone: planned again, or the run has failed, and a letter says so first."""
+    run = store.views.run(ref)
     keep_planners_letter(app, store, ledger, ref)
     reply = store.runs.expire_plan(ref)
-    if isinstance(reply, NotDue | UnknownRun):
+    if run is None or isinstance(reply, NotDue | UnknownRun):
         return None
+    word, exhausted = type(reply).__name__, isinstance(reply, Failed)
+    emit(events.ClaimEnded(NAME, run.plan.holder, word, "plan", noticed=not run.plan.dead, exhausted=exhausted))
     return reply.publish
 
 
@@ -70,8 +84,15 @@ def reclaim_step(
     verdict = store.guard.expire_lease(ref, step_id, fence, known, result_text)
     if isinstance(verdict, NotLapsed | Fenced | UnknownRun):
         return None
-    emit(events.ClaimEnded(NAME, fence, type(verdict).__name__))
+    tell_ended(NAME, fence, step.effect if step else "", verdict, noticed=step is not None and not step.dead)
     return verdict.publish
+
+
+def tell_ended(by: str, fence: int, effect: str, verdict: object, *, noticed: bool) -> None:
+    """The fact that a lost claim of a step was ended. noticed: nobody had noticed the loss before."""
+    unsafe = effect == EffectClass.ONCE
+    exhausted = isinstance(verdict, Failed) or (isinstance(verdict, InDoubt) and not unsafe)
+    emit(events.ClaimEnded(by, fence, type(verdict).__name__, noticed=noticed, exhausted=exhausted))
 
 
 def keep_planners_letter(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
@@ -112,7 +133,7 @@ def reclaim_undo(app: App, store: Store, ledger: Ledger, ref: RunRef, step: Step
     verdict = store.guard.expire_undo(ref, step.id, undo.fence, known)
     if isinstance(verdict, Fenced | UnknownRun):
         return None
-    emit(events.ClaimEnded(NAME, undo.fence, type(verdict).__name__))
+    emit(events.ClaimEnded(NAME, undo.fence, type(verdict).__name__, "undo", noticed=not undo.dead))
     if isinstance(verdict, UndoGivenUp):
         told = store.views.step(ref, step.id) or step
         compensation.report(app, store, ledger, ref, told)

@@ -50,96 +50,19 @@ class PolicyResolved(Occurrence):
     layers: tuple[str, ...] = ()
 
 
-# ---- planning
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerCalled(Occurrence):
-    """A planner starts to think."""
-
-    event = "planner.called"
-    planner: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerAnswered(Occurrence):
-    """A planner gave a text, which admission has yet to judge."""
-
-    event = "planner.answered"
-    planner: str
-    duration_ms: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRefused(Occurrence):
-    """The door refused a planner's answer, and the planner may mend it; number: 0 for its first answer."""
-
-    event = "answer.refused"
-    level = "warning"
-    number: int
-    issues: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCalled(Occurrence):
-    """A model answered; tokens are what its provider counted, 0 where it did not say."""
-
-    event = "model.called"
-    provider: str
-    model: str
-    finish_reason: str
-    duration_ms: int
-    input_tokens: int
-    output_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerFailed(Occurrence):
-    """A planner raised or ran out of time."""
-
-    event = "planner.failed"
-    level = "warning"
-    planner: str
-    kind: str
-    will_retry: bool
-    where: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PlanAdmitted(Occurrence):
-    """A plan passed the door; extracted: it was found inside other text."""
-
-    event = "plan.admitted"
-    plan_id: str
-    steps: int
-    extracted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRejected(Occurrence):
-    """A planner's answer was refused; letter_id: where its whole story is kept."""
-
-    event = "plan.rejected"
-    level = "warning"
-    issues: int
-    paths: tuple[str, ...]
-    letter_id: str | None = None
-
-
 # ---- one attempt of a step
 
 
 @dataclass(frozen=True, slots=True)
 class JobStart(Occurrence):
-    """An attempt begins."""
+    """An attempt begins; undo: to undo a step."""
 
     event = "job.start"
     action: str
     effect: str
     attempt: int
     fence: int
+    undo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +74,7 @@ class JobEnd(Occurrence):
     outcome: str
     attempt: int
     duration_ms: int
+    undo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +138,14 @@ class StepHandedBack(Occurrence):
 
 @dataclass(frozen=True, slots=True)
 class StepFailed(Occurrence):
-    """A step has failed for good."""
+    """A step has failed for good; exhausted: it would be tried again, had it an attempt left."""
 
     event = "step.failed"
     level = "error"
     kind: str
     attempt: int
     where: str | None = None
+    exhausted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +157,7 @@ class StepInDoubt(Occurrence):
     kind: str
     attempt: int
     where: str | None = None
+    exhausted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +189,21 @@ class StopAsked(Occurrence):
 
 @dataclass(frozen=True, slots=True)
 class ClaimEnded(Occurrence):
-    """A claim whose holder is gone was ended by somebody else; by: parent or a supervisor's name."""
+    """A claim whose holder is gone was ended by somebody else; by: parent or a supervisor's name.
+
+    noticed: nobody had noticed the loss before; overdue: the holder had used up its time; exhausted: it was the last
+    attempt.
+    """
 
     event = "claim.ended"
     level = "warning"
     by: str
     fence: int
     verdict: str | None = None
+    of: Literal["step", "undo", "plan"] = "step"
+    noticed: bool = False
+    overdue: bool = False
+    exhausted: bool = False
 
 
 # ---- effect rows

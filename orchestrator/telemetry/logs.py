@@ -24,6 +24,7 @@ import structlog
 from structlog.typing import Processor, WrappedLogger
 
 from orchestrator.settings import Settings
+from orchestrator.telemetry import facts
 from orchestrator.telemetry.events import Occurrence
 from orchestrator.telemetry.render import human, json_line
 from orchestrator.telemetry.text import redacted_item
@@ -86,8 +87,8 @@ def _checked(fields: Identity) -> Mapping[str, Any]:
     return fields
 
 
-def emit(fact: Occurrence) -> None:
-    """Tell a fact. In a process that never called `configure` (a caller's own) it goes to the `mandor` logger."""
+def write(fact: Occurrence) -> None:
+    """Log a fact. In a process that never called `configure` (a caller's own) it goes to the `mandor` logger."""
     names: tuple[str, ...] = fact.__match_args__  # which are a dataclass's fields
     fields = {name: getattr(fact, name) for name in names}
     _listener(fact.level, fact.event, fields)
@@ -112,6 +113,8 @@ def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__:
 
 
 _listener: Callable[[str, str, dict[str, Any]], None] = _to_library
+facts.listen(write)
+emit: Final = facts.emit  # where the code that works says it
 
 
 def logger(name: str) -> structlog.typing.FilteringBoundLogger:

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.timeout(300)
 READY_S = 120
 HASTE = {"lease_s": 3, "sweep_s": 0.5, "dispatch_check_s": 1}
-NAMES = {"beat", "supervise", "control", "planner", "steps", "flower"}
+NAMES = {"beat", "supervise", "control", "planner", "steps", "exporter", "flower"}
 
 
 @pytest.fixture
@@ -65,6 +65,10 @@ def test_a_terminal_from_start_to_ctrl_c(folder: Path) -> None:
         assert "succeeded" in tried.stdout
         run_id = tried.stdout.split()[0]
 
+        for role in ("steps", "exporter"):
+            asked = up.command("health", "--role", role)
+            assert (asked.returncode, asked.stdout) == (0, "ok\n"), asked.stderr
+
         second = up.command("up")
         assert second.returncode == 1
         assert f"as process {up.pid}" in second.stderr
@@ -73,7 +77,7 @@ def test_a_terminal_from_start_to_ctrl_c(folder: Path) -> None:
         up.press_ctrl_c()
         assert up.wait() == 0, up.text
         order = [line.removeprefix("stopping ") for line in up.said() if line.startswith("stopping ")]
-        assert order == ["control", "beat", "planner, steps, supervise", "flower", "the server"]
+        assert order == ["control", "beat", "planner, steps, supervise", "exporter, flower", "the server"]
         assert "Traceback" not in up.text
         assert processes_in(folder / ".mandor") == {}
     with running_up(folder, env) as again:

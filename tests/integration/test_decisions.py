@@ -12,7 +12,7 @@ import pytest
 from orchestrator import decisions, dispatch
 from orchestrator.decisions import Decided, Desk
 from orchestrator.errors import DecisionRefused, NotFound, StoreUnavailable
-from orchestrator.ledger import AlreadyLanded, Landed, Opened
+from orchestrator.ledger import AlreadyLanded, Closed, Landed, Opened
 from orchestrator.startover import Again
 from orchestrator.store.replies import Granted
 from orchestrator.supervisors import end_waits
@@ -489,6 +489,38 @@ def test_a_word_that_is_asked_for_again_does_not_settle_a_newer_doubt(world: Wor
     assert [kept.outcome for kept in world.ledger.decisions_of(world.run_id)] == ["not_closed"]
     assert world.store.views.step(world.ref, "a").status == "in_doubt"  # type: ignore[union-attr]
     assert rows.close(world.run_id, "a", "do", granted.fence).state == "open"
+
+
+def test_a_doubt_whose_newest_claim_never_began_can_be_resolved(world: World) -> None:
+    """It was claimed once more and given back, so that no row was closed to its fence; then the run was cancelled."""
+    world.accept(on_failure="stop").admit(world.step("a", 0, effect="keyed"), world.step("b", 1, "a"))
+    granted = world.claim("a", "first")
+    rows = world.ledger.effects
+    rows.open(world.run_id, "a", "do", granted.fence, granted.token, EffectClass.KEYED)
+    rows.close(world.run_id, "a", "do", granted.fence)
+    world.store.guard.fail_step(world.ref, "a", granted.fence, "first", Fact.MAYBE, "{}", True)
+    world.clock.advance(60_000)
+    world.store.runs.retry_due(world.ref, "a")
+    again = world.claim("a", "second")
+    world.store.guard.hand_back(world.ref, "a", again.fence, "second", Fact.NONE, "unknown_action", 0, 9, 0, "{}")
+    decisions.cancel(world.desk, world.run_id, "ann")
+    world.settle()
+    assert world.store.views.step(world.ref, "a").status == "in_doubt"  # type: ignore[union-attr]
+    assert decisions.resolve(world.desk, world.run_id, "ann", step_id="a", landed=False).carried_out
+    assert isinstance(rows.land(world.run_id, "a", "do", again.fence, again.token, "1"), Closed)
+
+
+def test_a_run_of_which_nothing_is_left_to_do_ends_when_it_is_started_over(world: World) -> None:
+    world.accept(on_failure="stop").admit(world.step("a", 0, effect="keyed", max_attempts=1))
+    world.fail("a", Fact.MAYBE)
+    world.settle()
+    assert world.row.status == "failed"
+    assert decisions.resolve(world.desk, world.run_id, "ann", step_id="a", landed=True).carried_out
+    assert decisions.retry(world.desk, world.run_id, "ann").outcome == "retried:2"
+    assert world.row.status == "running"
+    assert world.store.views.due(world.ref)["settles"] > 0
+    world.settle()
+    assert (world.run.status, world.row.status) == ("succeeded", "succeeded")
 
 
 # ---- waits

@@ -587,6 +587,17 @@ def test_an_action_that_vouches_for_it_has_nothing_to_be_undone(office: Office, 
     assert office.bench.ledger.late.of(run.ref.run_id, "s0") is None
 
 
+def test_a_worker_that_has_not_the_action_leaves_what_came_late_to_another(office: Office) -> None:
+    run, world = frozen_until_all_is_over(office, "keyed")
+    (late,) = [one for wave in office.bench.outbox.waves for one in wave if one.kind == "late"]
+    action = office.bench.registry._actions.pop("act")
+    assert run.undo_late(late.fence) == Nothing("unknown_action")
+    assert (world, [letter.kind for letter in office.bench.letters]) == (["did"], [DeadLetterKind.STEP])
+    office.bench.registry._actions["act"] = action
+    run.undo_late(late.fence)
+    assert world == [f"undone by undo:late:{late.fence}"]
+
+
 def test_two_attempts_that_come_late_are_both_undone(office: Office) -> None:
     """The second while the first is being undone."""
     run, world = frozen_until_all_is_over(office, "keyed")

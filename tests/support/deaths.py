@@ -1,4 +1,5 @@
-"""Processes that die at a write of theirs: before it, or after it and before anything else.
+"""Processes that die at a write of theirs, before it or after it and before anything else; or freeze there, and are
+woken when all is over.
 
 The doors through which a process changes something are wrapped where every change passes: the loader of scripts, the
 ledger's transactions, what goes to the broker, and the world outside. What is found there is counted, so that a write
@@ -9,6 +10,7 @@ blocks still try, the doors stay shut, until another process is born.
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,15 +41,18 @@ class Doors:
     fatal: frozenset[tuple[int, When]] = frozenset()
     dead: bool = False
     sent: list[Dispatch] = field(default_factory=list)
+    freezer: "Freezer | None" = None
 
-    def begin(self, fatal: Iterable[tuple[int, When]] = ()) -> None:
+    def begin(self, fatal: Iterable[tuple[int, When]] = (), freezer: "Freezer | None" = None) -> None:
         """Count from the start, for another run."""
         self.passed.clear()
         self.sent.clear()
-        self.fatal, self.dead = frozenset(fatal), False
+        self.fatal, self.dead, self.freezer = frozenset(fatal), False, freezer
 
     def lives(self, process: Callable[[], object]) -> bool:
         """Run what one process does; tells whether it came to its end."""
+        if self.freezer is not None:
+            return self.freezer.stays_awake(process)
         self.dead = False
         try:
             process()
@@ -81,9 +86,49 @@ class Doors:
         raise Died
 
     def _die(self, point: tuple[int, When]) -> None:
+        if self.freezer is not None:
+            self.freezer.stop_at(point)
         if point in self.fatal:
             self.dead = True
             raise Died
+
+
+ONE_AFTER_THE_OTHER = ThreadPoolExecutor(1)  # one thread has one connection, however many processes it plays
+
+
+@dataclass
+class Freezer:
+    """One process stands still at a point, until it is woken; whoever waits for it takes its host for lost."""
+
+    point: tuple[int, When]
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _woken: threading.Event = field(default_factory=threading.Event)
+    _sleeper: Future[object] | None = None
+
+    def stays_awake(self, process: Callable[[], object]) -> bool:
+        """Run a process; False if it stopped on the way."""
+        if self._sleeper is not None:
+            process()
+            return True
+        running = ONE_AFTER_THE_OTHER.submit(process)
+        while not self._stopped.is_set():
+            if wait([running], 0.001).done:
+                running.result()
+                return True
+        self._sleeper = running
+        return False
+
+    def stop_at(self, point: tuple[int, When]) -> None:
+        """Called at each point; the process stands still at one."""
+        if point == self.point and not self._stopped.is_set():
+            self._stopped.set()
+            assert self._woken.wait(60), "nobody woke it"
+
+    def wake(self) -> None:
+        """Let it go on, to its end."""
+        self._woken.set()
+        if self._sleeper is not None:
+            self._sleeper.result(60)
 
 
 def doors(monkeypatch: pytest.MonkeyPatch) -> Doors:

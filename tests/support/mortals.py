@@ -34,7 +34,7 @@ from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef
 from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
 from schemas.run import Submission
-from tests.support.deaths import Doors, When, doors
+from tests.support.deaths import Doors, Freezer, When, doors
 from tests.support.installation import celery_app
 from tests.support.ledgers import fresh_ledger, url_of
 from tests.support.servers import Server
@@ -63,19 +63,43 @@ class Done(BaseModel):
 
 @dataclass
 class World:
-    """Outside: what was done there and taken back, in order, as (what, step, key)."""
+    """Outside: what was done there and taken back, in order, as (what, step, key).
+
+    What has no more effect there leaves no line: what is keyed, under a key that was seen; what is idempotent, where it
+    is so already. meanwhile: what goes on while the first process that comes to it is frozen; woken: how many changes
+    there were when that woke up.
+    """
 
     doors: Doors
     acts: list[tuple[str, str, str]] = field(default_factory=list)
     told: bool = False
+    meanwhile: Callable[[], None] | None = None
+    woken: int = 0
 
-    def act(self, what: str, ctx: Context) -> None:
+    def freeze(self) -> None:
+        """Be gone for a while, and act upon none of it."""
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+            self.woken = len(self.doors.passed)
+
+    def act(self, what: str, ctx: Context, effect: str) -> None:
         """One change outside."""
-        self.doors.through(f"world {what}", lambda: self.acts.append((what, ctx.step_id, ctx.idempotency_key)))
+        self.doors.through(f"world {what}", lambda: self._change(what, ctx.step_id, ctx.idempotency_key, effect))
 
-    def count(self, what: str, step_id: str, *, distinct: bool = False) -> int:
-        keys = [key for kind, step, key in self.acts if (kind, step) == (what, step_id)]
-        return len(set(keys)) if distinct else len(keys)
+    def _change(self, what: str, step_id: str, key: str, effect: str) -> None:
+        seen = (what, step_id, key) in self.acts
+        is_so = self.stands(step_id) == (what == "do")
+        if not (effect == "keyed" and seen) and not (effect == "idempotent" and is_so):
+            self.acts.append((what, step_id, key))
+
+    def count(self, what: str, step_id: str) -> int:
+        """How often a step's effect was had, or taken back."""
+        return sum((kind, step) == (what, step_id) for kind, step, _ in self.acts)
+
+    def stands(self, step_id: str) -> bool:
+        """Whether a step's effect was had and not taken back."""
+        return self.count("do", step_id) > self.count("undo", step_id)
 
 
 @dataclass
@@ -98,9 +122,15 @@ class Mortals:
 
     # ---- one run
 
-    def submitted(self, *steps: dict[str, Any], fatal: Iterable[tuple[int, When]] = (), **fields: Any) -> RunRef:
+    def submitted(
+        self,
+        *steps: dict[str, Any],
+        fatal: Iterable[tuple[int, When]] = (),
+        freezer: Freezer | None = None,
+        **fields: Any,
+    ) -> RunRef:
         """Another run of these steps, whose n-th change is somebody's last."""
-        self.doors.begin(fatal)
+        self.doors.begin(fatal, freezer)
         self.world.acts.clear()
         self.world.told = False
         self._runs += 1
@@ -262,23 +292,24 @@ def actions(world: World, ledger: Ledger) -> Registry:
     _declare_failing(registry, world)
     _declare_flaky(registry, world)
     _declare_lasting(registry, world)
+    _declare_frozen(registry, world)
     return registry
 
 
 def _declare(registry: Registry, world: World, effect: Any) -> None:
     @registry.action(effect, effect=effect, attempts=4)
     def do(params: Params, ctx: Context) -> Done:
-        world.act("do", ctx)
+        world.act("do", ctx, effect)
         return Done(x=params.x)
 
     if effect != "pure":
-        do.compensation(_undo_in(world))
+        do.compensation(_undo_in(world, effect))
 
 
-def _undo_in(world: World) -> Callable[[Params, Done | None, Context], None]:
+def _undo_in(world: World, effect: str) -> Callable[[Params, Done | None, Context], None]:
     def take_back(params: Params, done: Done | None, ctx: Context) -> None:
-        if done is not None or world.count("do", ctx.step_id):  # where it is in doubt, the other side is asked
-            world.act("undo", ctx)
+        if done is not None or world.stands(ctx.step_id):  # where it is in doubt, the other side is asked
+            world.act("undo", ctx, effect)
 
     return take_back
 
@@ -298,23 +329,41 @@ def _declare_failing(registry: Registry, world: World) -> None:
 def _declare_flaky(registry: Registry, world: World) -> None:
     @registry.action("flaky", effect="keyed", attempts=4)
     def flaky(params: Params, ctx: Context) -> Done:
-        world.act("do", ctx)
+        world.act("do", ctx, "keyed")
         if ctx.attempt == 1:
             raise RuntimeError("not yet")
         return Done(x=params.x)
 
-    flaky.compensation(_undo_in(world))
+    flaky.compensation(_undo_in(world, "keyed"))
 
 
 def _declare_lasting(registry: Registry, world: World) -> None:
     @registry.action("stays", effect="keyed")
     def stays(params: Params, ctx: Context) -> Done:
-        world.act("do", ctx)
+        world.act("do", ctx, "keyed")
         return Done(x=params.x)
 
     @stays.compensation
     def cannot(params: Params, done: Done | None, ctx: Context) -> None:
         raise PermanentError("it cannot be taken back")
+
+
+def _declare_frozen(registry: Registry, world: World) -> None:
+    """They act when they wake up, behind every guard; one of them has no answer then."""
+
+    @registry.action("wakes", effect="keyed", attempts=1)
+    def wakes(params: Params, ctx: Context) -> Done:
+        world.freeze()
+        world.act("do", ctx, "keyed")
+        return Done(x=params.x)
+
+    @registry.action("wakes_and_raises", effect="keyed", attempts=1)
+    def wakes_and_raises(params: Params, ctx: Context) -> Done:
+        wakes(params, ctx)
+        raise TimeoutError("no answer")
+
+    for action in (wakes, wakes_and_raises):
+        action.compensation(_undo_in(world, "keyed"))
 
 
 def _prepare_sales(ledger: Ledger) -> None:

@@ -15,7 +15,8 @@ from benchmarks.tally import VARIABLE, Tally, add
 
 def arena(*seconds: list[float]) -> Any:
     """One in which the turns took so long."""
-    return SimpleNamespace(scale=QUICK, rounds=lambda *_: seconds)
+    mandor = SimpleNamespace(following=SimpleNamespace(left=[QUICK.followed]))
+    return SimpleNamespace(scale=QUICK, rounds=lambda *_: seconds, mandor=mandor)
 
 
 def held(name: str, *seconds: list[float]) -> dict[str, Any]:
@@ -38,6 +39,11 @@ def test_a_hop_twice_as_slow_is_two() -> None:
 
 def test_runs_compare_throughput() -> None:
     assert held("runs", [1.0], [4.0])["ratio_to_bare"] == 0.25
+
+
+def test_a_ledger_that_costs_nothing_is_one() -> None:
+    found = held("ledger", [4.0, 5.0, 6.0], [5.0, 5.0, 12.0])
+    assert (found["ratio"], found["ratio_spread"], found["left"]) == (0.8, [0.5, 1.0], 1.0)
 
 
 def test_a_step_that_costs_the_same_has_not_grown() -> None:

@@ -16,6 +16,8 @@ COMMANDS = {
     "config": Later("orchestrator.cli.config", "group", "Show and check the settings in force."),
     "doctor": Later("orchestrator.cli.doctor", "command", "Look at settings, services, queues and supervisors."),
     "ledger": Later("orchestrator.cli.ledger", "group", "Set up the ledger; hold the state store against it."),
+    "health": Later("orchestrator.cli.health", "command", "Ask a worker, or the exporter, whether it is well."),
+    "exporter": Later("orchestrator.cli.exporter", "command", "Show store, ledger and broker to Prometheus."),
     "flower": Later("orchestrator.cli.flower", "command", "Run Flower: the workers and what they do, in a browser."),
 }
 

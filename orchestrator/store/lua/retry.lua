@@ -16,7 +16,7 @@ if not load_run() then return { 'unknown' } end
 -- total: the size of the new generation's chord; queue: of the planner's message, where there is no plan
 local function retried(ids)
   local plan = run.status == 'accepted'
-  return { 'retried', num('version'), 0, to_publish(ids), 0, num('generation'), num('retried_total'),
+  return { 'retried', num('version'), 0, to_publish(ids), settled() and 1 or 0, num('generation'), num('retried_total'),
     plan and run.plan_queue or '', plan and num('plan_limit_ms') or 0 }
 end
 
@@ -104,6 +104,7 @@ else
   dispatch_plan(NOW)
 end
 local sent = fill_slots()
+due_settle() -- a person may have said of all that was left that it has landed
 put('retried_total', open)
 put('retried_by_call', A.call_id)
 keep_sent('retry', sent)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from orchestrator.telemetry import aftermath, decided, events, logs, recovered
+from orchestrator.telemetry import aftermath, decided, events, logs, planned, recovered, signals
 from tests.support.environment import ROOT
 from workers.cli import mandor
 
@@ -21,7 +21,8 @@ def commands(group: click.Group, path: str) -> Iterator[str]:
 
 
 def test_every_event_is_explained() -> None:
-    kinds = [*vars(events).values(), *vars(decided).values(), *vars(aftermath).values(), *vars(recovered).values()]
+    modules = (events, decided, aftermath, planned, recovered, signals)
+    kinds = [kind for module in modules for kind in vars(module).values()]
     facts = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, events.Occurrence)]
     names = {kind.event for kind in facts if kind is not events.Occurrence}
     assert {name for name in names if f"`{name}`" not in LOGS} == set()

@@ -53,6 +53,15 @@ class AnthropicModel:
         held = {"format": {"type": "json_schema", "schema": anthropic.transform_schema(dict(schema))}}
         return self._ask(prompt, call, {"output_config": held})
 
+    def reach(self, timeout_s: float) -> None:
+        """List the models, which nobody bills. A server that offers no list has answered too."""
+        try:
+            self._client().models.with_raw_response.list(timeout=http.timeout(timeout_s))
+        except anthropic.NotFoundError:
+            return
+        except anthropic.APIError as wrong:
+            raise _told(wrong) from None
+
     def _ask(self, prompt: Prompt, call: Call, held: dict[str, Any]) -> Reply:
         try:
             answer = self._client().messages.with_raw_response.create(**self._request(prompt, call), **held)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from orchestrator.errors import MandorError
 from orchestrator.settings import Settings
-from orchestrator.telemetry import events, logs
+from orchestrator.telemetry import logs, planned
 from workers.planners.llm.protocol import Call, Model, ModelMisconfigured, Prompt, Reply
 
 _ADAPTERS: Final = {
@@ -54,10 +55,21 @@ class Told:
         """An answer by a schema."""
         return self._told(lambda: self.model.fill(prompt, schema, call))
 
+    def reach(self, timeout_s: float) -> None:
+        """Whether the provider answers. Nothing is told of it: it is no call of the model."""
+        self.model.reach(timeout_s)
+
     def _told(self, ask: Callable[[], Reply]) -> Reply:
         started = time.monotonic()
-        reply = ask()
-        duration_ms = int((time.monotonic() - started) * 1000)
+        try:
+            reply = ask()
+        except MandorError as error:
+            logs.emit(planned.ModelFailed(self.provider, error.kind, _ms_since(started)))
+            raise
         bill = (reply.input_tokens, reply.output_tokens)
-        logs.emit(events.ModelCalled(self.provider, reply.model, reply.finish_reason, duration_ms, *bill))
+        logs.emit(planned.ModelCalled(self.provider, reply.model, reply.finish_reason, _ms_since(started), *bill))
         return reply
+
+
+def _ms_since(started: float) -> int:
+    return int((time.monotonic() - started) * 1000)

@@ -56,6 +56,15 @@ class OpenAIModel:
         held = {"response_format": {"type": "json_schema", "json_schema": wanted}} if self.structured else {}
         return self._ask(prompt, call, held)
 
+    def reach(self, timeout_s: float) -> None:
+        """List the models, which nobody bills. A server that offers no list has answered too."""
+        try:
+            self._client().models.with_raw_response.list(timeout=http.timeout(timeout_s))
+        except openai.NotFoundError:
+            return
+        except openai.APIError as wrong:
+            raise _told(wrong) from None
+
     def _ask(self, prompt: Prompt, call: Call, held: dict[str, Any]) -> Reply:
         try:
             answer = self._client().chat.completions.with_raw_response.create(**self._request(prompt, call), **held)

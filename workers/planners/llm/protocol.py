@@ -1,4 +1,4 @@
-"""What a model is to the rest of the project: two methods, one request and one bill each.
+"""What a model is to the rest of the project: two methods with one request and one bill each, and one without a bill.
 
 ProviderError                 (workers.outcomes)
 ├── ModelTimeout              no answer in time
@@ -51,13 +51,16 @@ class Reply:
 
 
 class Model(Protocol):
-    """A model behind a provider. Both methods raise the errors above and nothing else."""
+    """A model behind a provider. The methods raise the errors above and nothing else."""
 
     def write(self, prompt: Prompt, call: Call) -> Reply:
         """An answer in free text."""
 
     def fill(self, prompt: Prompt, schema: Mapping[str, Any], call: Call) -> Reply:
         """An answer that is JSON by this schema, as far as the provider can see to it; nobody may rely on it."""
+
+    def reach(self, timeout_s: float) -> None:
+        """Return if the provider answers and takes the key. Costs nothing."""
 
 
 class ModelTimeout(ProviderError):

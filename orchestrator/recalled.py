@@ -1,0 +1,70 @@
+"""A run that the state store has let go, or lost: as the ledger was last told of it, in the store's own values.
+
+What the ledger itself knows of the run's end counts more than what it was told.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.ledger.history import Happened, RunReport, StepReport
+from orchestrator.store.views import Event, RunState, StepState, event_of, run_state, step_state
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """run, steps (in the plan's order), results and errors as the store's reads would have answered."""
+
+    run: RunState
+    steps: list[StepState]
+    results: Mapping[str, str]
+    errors: Mapping[str, str]
+
+
+def recall(ledger: Ledger, row: LedgerRun) -> Recalled | None:
+    """All that the ledger was told of a run; None where that is nothing."""
+    told = ledger.history.run(row.run_id)
+    if told is None:
+        return None
+    reports, texts = ledger.history.steps(row.run_id), step_texts(ledger, row)
+    steps = [step_state(step_id, report.record_text, texts.get(step_id)) for step_id, report in reports.items()]
+    in_order = sorted(steps, key=lambda step: step.index)
+    return Recalled(run_of(row, told), in_order, results_of(in_order, reports), errors_of(reports))
+
+
+def events(ledger: Ledger, run_id: str) -> list[Event]:
+    """The transitions that the ledger was told of, oldest first."""
+    return [event(one) for one in ledger.history.events(run_id)]
+
+
+def event(one: Happened) -> Event:
+    """A transition as the store's stream has it."""
+    named = {"event": one.event, "version": str(one.version), "at": str(one.at)}
+    return event_of("", {"steps": "", **one.fields, **named})
+
+
+def run_of(row: LedgerRun, told: RunReport) -> RunState:
+    """The run's hash, with the end that the ledger has of it."""
+    state = run_state({**told.fields(), "policy": row.policy_text})
+    if row.ended_at is None:
+        return state
+    version, reason = max(row.version, told.version), row.reason or ""
+    return replace(state, status=row.status, reason=reason, version=version, ended_at=row.ended_at)
+
+
+def step_texts(ledger: Ledger, row: LedgerRun) -> dict[str, str]:
+    """The admitted steps, each as canonical JSON."""
+    plan = ledger.history.admitted_plan(row.run_id, row.generation)
+    return {step["id"]: step["text"] for step in json.loads(plan)["steps"]} if plan else {}
+
+
+def results_of(steps: list[StepState], reports: Mapping[str, StepReport]) -> dict[str, str]:
+    """JSON texts of the results, in the plan's order."""
+    found = {step.id: reports[step.id].result_text for step in steps}
+    return {step_id: text for step_id, text in found.items() if text is not None}
+
+
+def errors_of(reports: Mapping[str, StepReport]) -> dict[str, str]:
+    """JSON texts of the last errors."""
+    return {step_id: report.error_text for step_id, report in reports.items() if report.error_text is not None}
