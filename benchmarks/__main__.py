@@ -45,7 +45,7 @@ def run(names: tuple[str, ...], scale: Scale) -> list[Result]:
 def compete(names: list[str], scale: Scale) -> list[Result]:
     """Those that need servers and processes, on one site."""
     with site() as here:
-        sides = Bare(here), Mandor(here)
+        sides = Bare(here.tally), Mandor(here.tally)
         results = []
         for name in names:
             arena = Arena(here, scale, *sides, say_about(name))

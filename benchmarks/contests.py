@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks import admission as door
+from benchmarks import telemetry as telling
 from benchmarks.figures import Figure, Result
 from benchmarks.search import search
 from benchmarks.sides import Bare, Mandor
@@ -168,6 +169,17 @@ def admission(scale: Scale) -> Result:
     return Result("admission", f"a plan of {door.STEPS} steps at the door", figures)
 
 
+def telemetry(scale: Scale) -> Result:
+    """Our own fan-out with logs, counters and health, against the same without."""
+    on, off = telling.measure(scale.rounds, scale.width)
+    figures = [
+        Figure("ratio", "", over(off, on), "throughput with telemetry over that without; 1 costs nothing"),
+        Figure("step_ms", "ms", each_ms(on, scale.width)),
+        Figure("silent_step_ms", "ms", each_ms(off, scale.width)),
+    ]
+    return Result("telemetry", f"fan-out of {scale.width:,} steps, with and without telemetry", figures)
+
+
 def over(these: list[float], those: list[float]) -> list[float]:
     """Ratios, round by round."""
     return [this / that for this, that in zip(these, those, strict=True)]
@@ -188,4 +200,5 @@ IN_ARENA: Final[dict[str, Callable[[Arena], Result]]] = {
 ALONE: Final[dict[str, Callable[[Scale], Result]]] = {
     "admission": admission,
     "search": lambda scale: search(scale.ended, scale.rounds),
+    "telemetry": telemetry,
 }

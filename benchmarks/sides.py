@@ -9,7 +9,8 @@ from uuid import uuid4
 
 from benchmarks import bare
 from benchmarks.following import Following
-from benchmarks.site import Site, wait_until
+from benchmarks.site import wait_until
+from benchmarks.tally import Tally
 from schemas.canonical import hash_of
 from schemas.ids import RunRef
 from schemas.states import RUN_TERMINAL
@@ -24,8 +25,8 @@ class Wrong(Exception):
 class Bare:
     """Celery alone. It is done when the last task has run. Every method answers seconds from the first message on."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
 
     def fan_out(self, width: int) -> float:
         """That many independent tasks, as a group."""
@@ -44,7 +45,7 @@ class Bare:
         return self._timed(count * length, lambda: bare.send_batch(bare.hop, count, length))
 
     def _timed(self, tasks: int, send: Callable[[], None]) -> float:
-        done = self._site.tally.marker()
+        done = self._tally.marker()
         began = time.perf_counter()
         send()
         wait_until(lambda: done() >= tasks, f"the end of {tasks} bare tasks")
@@ -62,11 +63,11 @@ class Run:
 class Mandor:
     """Ours. It is done when every run has ended, settled in the store. Times begin with the first submission."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, tally: Tally) -> None:
         from orchestrator.app import store  # both read the environment, which names our server only by now
         from orchestrator.client import Client
 
-        self._site = site
+        self._tally = tally
         self._client = Client()
         self._views = store().views
         self.following = Following(store())
@@ -104,7 +105,7 @@ class Mandor:
         return Run(seconds, took_ms / 1000)
 
     def _timed(self, plans: list[str], steps: int) -> tuple[float, list[RunRef]]:
-        done = self._site.tally.marker()
+        done = self._tally.marker()
         began = time.perf_counter()
         refs = [RunRef(self._client.send(plan=text), "-") for text in plans]
         wait_until(lambda: done() >= steps, f"the end of {steps} steps")

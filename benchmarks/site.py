@@ -68,13 +68,13 @@ def site() -> Iterator[Site]:
     """Start server and processes of both sides; end them all. This process's environment becomes theirs."""
     with tempfile.TemporaryDirectory(prefix="mandor-bench-") as folder:
         home = Path(folder)
-        with EmbeddedServer(home / "server") as server, Runner(_nobody_listens, grace_s=20) as runner:
+        with EmbeddedServer(home / "server") as server, Runner(nobody_listens, grace_s=20) as runner:
             runner.end_with_us(_group_of(server))
             _enter(environment(home, server.url))
             _set_up_ledger()
             crews = {BARE: [_bare()], OURS: _ours()}
             for command in (*crews[BARE], *crews[OURS]):
-                runner.start(_into_file(command, home))
+                runner.start(into_file(command, home))
             names = {crew: [command.name for command in commands] for crew, commands in crews.items()}
             here = Site(Tally(home / "tally"), runner, names)
             _wait_ready(here, home)
@@ -129,11 +129,18 @@ def _ours() -> list[Command]:
     return [replace(command, ready=None) for command in procfile.commands(dict(os.environ)) if command.name != "flower"]
 
 
-def _into_file(command: Command, home: Path) -> Command:
+def into_file(command: Command, home: Path, env: Mapping[str, str] | None = None, name: str | None = None) -> Command:
     """Its output goes to a file, as it would to a journal: reading it here would cost the contest's own time."""
-    log = home / f"{command.name}.log"
+    log = home / f"{name or command.name}.log"
     argv = ["sh", "-c", 'log=$1; shift; exec "$@" >>"$log" 2>&1', "sh", str(log), *command.argv]
-    return replace(command, argv=argv, env=dict(os.environ), cwd=home)
+    return replace(
+        command,
+        name=name or command.name,
+        argv=argv,
+        env=dict(os.environ if env is None else env),
+        cwd=home,
+        ready=None,
+    )
 
 
 def _set_up_ledger() -> None:
@@ -155,5 +162,5 @@ def _wait_ready(here: Site, home: Path) -> None:
     wait_until(lambda: done() == 1, "the first bare task", READY_S)
 
 
-def _nobody_listens(name: str, line: str) -> None:
+def nobody_listens(name: str, line: str) -> None:
     """All output goes to files."""

@@ -15,10 +15,11 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import IO, Any, Final, TypedDict, Unpack, cast, get_type_hints
+from urllib.parse import unquote, urlsplit
 
 import structlog
 from structlog.typing import Processor, WrappedLogger
@@ -27,7 +28,7 @@ from orchestrator.settings import Settings
 from orchestrator.telemetry import facts
 from orchestrator.telemetry.events import Occurrence
 from orchestrator.telemetry.render import human, json_line
-from orchestrator.telemetry.text import redacted_item
+from orchestrator.telemetry.text import hide, redacted_item
 
 EventDict = MutableMapping[str, Any]
 
@@ -127,6 +128,7 @@ def configure(settings: Settings, *, logfile: str | None = None, stream: IO[str]
 
     logfile: appended to instead of the stream (Celery's `--logfile`); stream: standard error unless given.
     """
+    _hide_secrets(settings)
     out = _opened(logfile) if logfile else stream or sys.stderr
     as_human = settings.log_format == "human" or (settings.log_format == "auto" and out.isatty())
     level = logging.getLevelNamesMapping()[settings.log_level]
@@ -134,6 +136,17 @@ def configure(settings: Settings, *, logfile: str | None = None, stream: IO[str]
     render = _human_renderer(out) if as_human else _json_renderer
     _configure_ours(level, [structlog.processors.add_log_level, *shared, render], out)
     _configure_stdlib(level, shared, render, out)
+
+
+def _hide_secrets(settings: Settings) -> None:
+    """What the settings hold of them: no line shows it, wherever a library may have put it."""
+    urls = (settings.broker, settings.results, settings.redis_url, settings.ledger, *settings.effects_urls.split())
+    for url in urls:
+        with suppress(ValueError):  # it is refused elsewhere
+            password = urlsplit(url).password or ""
+            for text in {password, unquote(password)}:
+                hide(text)
+    hide(settings.llm_api_key.get_secret_value())
 
 
 def _configure_ours(level: int, processors: list[Processor], out: IO[str]) -> None:

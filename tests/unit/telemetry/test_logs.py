@@ -1,16 +1,20 @@
 import io
 import json
 import logging
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import structlog
+from pydantic import SecretStr
 
 from orchestrator.settings import Settings
-from orchestrator.telemetry import events, logs
+from orchestrator.telemetry import events, logs, text
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +119,49 @@ def test_no_value_can_forge_a_line_or_show_a_secret(stream: Stream) -> None:
     assert len(text.splitlines()) == 2
     assert "hunter2" not in text
     assert "\x1b" not in text
+
+
+def test_secrets_of_the_settings_and_registered_ones_are_hidden_wherever_they_stand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(text, "_hidden", [])
+    out = Stream()
+    given = Settings(
+        log_format="json",
+        redis_url="redis://:store%2Bpassword@host/0",
+        ledger_url="postgresql://me:ledger-password@db/x",
+        llm_api_key=SecretStr("key-of-the-model"),
+    )
+    logs.configure(given, stream=out)
+    text.hide("registered by hand")
+    secrets = ("store%2Bpassword", "store+password", "ledger-password", "key-of-the-model", "registered by hand")
+    for secret in secrets:
+        logs.logger("user").info(f"it is {secret}", nested=[{"plain": f"<{secret}>"}])
+        logging.getLogger("library").error("cannot log in with %s", secret)
+    assert len(out.lines()) == 2 * len(secrets)
+    assert [secret for secret in secrets if secret in out.getvalue()] == []
+
+
+def test_a_signal_that_ends_a_task_in_the_middle_of_a_line_leaves_no_identity(stream: Stream) -> None:
+    """As in a worker's main process, whose handlers run wherever it is: its own next line is about nobody."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(3)
+
+    def work() -> None:
+        with logs.identity(run_id="r"):
+            logs.bind(step_id="s")
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(1)
+
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        with pytest.raises(SystemExit):
+            work()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    logs.emit(events.LeaseLost(1))
+    assert [name for name in logs.IDENTITY if name in stream.lines()[-1]] == []
 
 
 def test_configured_names_are_hidden_too() -> None:
