@@ -185,8 +185,8 @@ def test_what_landed_in_a_database_of_the_users_own_is_believed_too(
     chain(world, "transactional")
     act, engine = began(world, "act"), create_engine(shop)
     with engine.begin() as sale:
-        names = (world.run_id, "act", "do", act.fence, act.token)
-        assert world.ledger.transactional.land(*names, '"acted"', sale) == Landed()
+        landed = world.ledger.transactional.land(world.run_id, "act", "do", act.fence, act.token, '"acted"', sale)
+        assert landed == Landed()
     engine.dispose()
     commit(world, "act", act, '"acted"')
     did(world, "tell", '"told"')
