@@ -18,7 +18,7 @@ from typing import Any, Final
 from orchestrator import dispatch, kept, startover
 from orchestrator.dispatch import App
 from orchestrator.errors import DecisionRefused, EffectRefused, NotFound, StoreError
-from orchestrator.ledger import Decision, DecisionOver, EffectState, Ledger, LedgerRun, NotClosed
+from orchestrator.ledger import Decision, DecisionOver, EffectState, Ledger, LedgerRun, NotClosed, RowClosed
 from orchestrator.lookup import Lookup
 from orchestrator.settings import settings
 from orchestrator.startover import Again
@@ -31,7 +31,7 @@ from orchestrator.telemetry.logs import emit, identity
 from schemas.canonical import NotCanonical, canonical_text, parse_json
 from schemas.ids import RunRef
 from schemas.policy import Policy
-from schemas.states import RunStatus, StepStatus
+from schemas.states import EffectClass, RunStatus, StepStatus
 
 KINDS: Final = ("cancel", "pause", "resume", "retry", "approve", "resolve")
 AT_ONCE: Final = 1000  # decisions about one run that are looked at
@@ -263,7 +263,9 @@ def _resolve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
         return "not_closed"  # the person spoke of an earlier attempt
     if step.status == StepStatus.IN_DOUBT:
         try:
-            answer = desk.ledger.answer_effect(decision.id, row.run_id, step_id, step.fence, step.token, landed, text)
+            answer = _landed_elsewhere(desk, row, step) or desk.ledger.answer_effect(
+                decision.id, row.run_id, step_id, step.fence, step.token, landed, text
+            )
         except EffectRefused:
             return "other_token"
         if isinstance(answer, NotClosed | DecisionOver):
@@ -272,6 +274,13 @@ def _resolve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
     made = (decision.generation, decision.made_by)
     reply = desk.store.runs.resolve(ref, step_id, *made, landed=landed, result_text=text, call_id=decision.id)
     return _told(desk, reply)
+
+
+def _landed_elsewhere(desk: Desk, row: LedgerRun, step: StepState) -> RowClosed | None:
+    """What a transactional effect left in a database of the user's own: nothing is said against it, nor beside it."""
+    if step.effect != EffectClass.TRANSACTIONAL:
+        return None
+    return desk.ledger.transactional.landed_elsewhere(row.run_id, step.id, step.fence, step.token)
 
 
 _CARRIED_OUT_BY: Final[dict[str, Callable[[Desk, LedgerRun, Decision], str]]] = {

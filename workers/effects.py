@@ -11,8 +11,8 @@ Undoing a step is an effect like the step itself, of the same class, with a row 
 An attempt that began and ends in any other way than by landing leaves its row by `close`: its effect may be out all the
 same, and if somebody else has ended its claim before, that is owed as late. So is a landing that is refused.
 
-`begin` and `finish` raise what ends the attempt: AlreadyApplied (go on with that result), EffectClosed (this claim has
-been ended by somebody else), EffectOpen (`once`: an earlier attempt may have done it), LedgerUnavailable.
+`begin`, `recall` and `finish` raise what ends the attempt: AlreadyApplied (go on with that result), EffectClosed (this
+claim has been ended by somebody else), EffectOpen (`once`: an earlier attempt may have done it), LedgerUnavailable.
 """
 
 from collections.abc import Callable
@@ -40,6 +40,7 @@ from workers.failures import EffectOpen
 from workers.outcomes import AlreadyApplied, LeaseLost, PermanentError
 
 _ROWED: Final = frozenset({EffectClass.KEYED, EffectClass.ONCE})
+_ANSWERING: Final = _ROWED | {EffectClass.TRANSACTIONAL}  # what has landed is not had again
 _MAY_COME_LATE: Final = _ROWED | {EffectClass.IDEMPOTENT}
 T = TypeVar("T")
 
@@ -117,6 +118,13 @@ class AttemptEffect:
         if name.effect is EffectClass.IDEMPOTENT and name.kind == "undo":
             self._say_undoing()
         self._started = name.effect in _MAY_COME_LATE
+
+    def recall(self) -> None:
+        """Of an attempt that cannot begin: raise AlreadyApplied if an earlier one landed. Changes nothing."""
+        name = self._name
+        if name.effect in _ANSWERING:
+            rows = self._ledger.rows_of(name.effect)
+            self._heed(rows.look(name.run_id, name.step_id, name.kind, name.fence, name.token))
 
     def land_within(self, connection: Any, result_text: str) -> None:
         """Put the row into the action's own transaction."""

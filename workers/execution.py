@@ -10,6 +10,8 @@ delivery or a supervisor; docs/execution.md says by which.
 import time
 from uuid import uuid4
 
+from pydantic import BaseModel
+
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.store.guard import Claim, Verdict
 from orchestrator.store.replies import (
@@ -35,7 +37,9 @@ from schemas.messages import Receipt, ReceiptStatus, StepMessage
 from schemas.states import EffectClass, Fact, StepStatus
 from workers import failures, givenup, probing, signs
 from workers.attempt import Attempt
+from workers.binding import StepInputInvalid
 from workers.effects import Closing, EffectName, close_row
+from workers.failures import UnknownAction
 from workers.identity import worker_id
 from workers.outcomes import LeaseLost, Snooze
 from workers.performing import Ending, Finished, Unfinished, carry_out, others
@@ -142,7 +146,7 @@ def _attempt(attempt: Attempt) -> Report:
 
 
 def _perform(attempt: Attempt) -> str:
-    params = attempt.params()
+    params = _bind(attempt)
     attempt.effect.begin()
     value = attempt.find_action()(params, attempt.context())
     if isinstance(value, Snooze):
@@ -150,6 +154,17 @@ def _perform(attempt: Attempt) -> str:
     text = attempt.text_of(value)
     attempt.lease.action_returned()  # what follows may not be cut short: it alone tells the ledger of the effect
     return attempt.effect.finish(text)
+
+
+def _bind(attempt: Attempt) -> BaseModel:
+    """The params. Where there are none, because the inputs are others in a run that was started over or this worker
+    lacks the action, what has landed before answers all the same: it needs neither.
+    """
+    try:
+        return attempt.params()
+    except (StepInputInvalid, UnknownAction):
+        attempt.effect.recall()
+        raise
 
 
 # ---- how it ends

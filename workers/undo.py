@@ -9,7 +9,7 @@ the class of the action. What cannot be undone becomes a dead letter, and the ot
 import json
 import time
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypedDict
 from uuid import uuid4
 
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
@@ -41,6 +41,16 @@ from workers.services import Services
 from workers.workspace import Workspace
 
 NOTHING: Final = "null"  # an undo has no result
+
+
+class PutOff(TypedDict, total=False):
+    """What the store is told of an attempt that is given back."""
+
+    reason: str
+    delay_ms: int
+    max_times: int
+    min_age_ms: int
+    most_age_ms: int
 
 
 class NoCompensation(PermanentError, NoEffect):
@@ -182,7 +192,8 @@ def _end(attempt: UndoAttempt, error: BaseException) -> UndoVerdict:
     """Close the effect row, then report that the attempt failed, or give it back uncounted."""
     closing = attempt.effect.close(void=failures.had_no_effect(error))
     guard, message, fence = attempt.services.store.guard, attempt.message, attempt.granted.fence
-    back = failures.hand_back(error, attempt.services.settings)
+    again = failures.is_retryable(error)
+    put_off = _put_off(attempt, error)
     return attempt.lease.patiently(
         lambda: guard.fail_undo(
             message.ref,
@@ -191,10 +202,28 @@ def _end(attempt: UndoAttempt, error: BaseException) -> UndoVerdict:
             attempt.claim_id,
             closing.fact,
             failures.error_text(error, attempt.granted.index),
-            retryable=failures.is_retryable(error),
-            delay_ms=None if back is None else int(back.delay_s * 1000),
+            retryable=again,
+            **put_off,
         )
     )
+
+
+def _put_off(attempt: UndoAttempt, error: BaseException) -> PutOff:
+    """How the attempt is given back uncounted; empty: it failed. No deadline ends an undo, so that one which snoozes
+    has a limit of its own: as long as the run itself had.
+    """
+    settings = attempt.services.settings
+    back = failures.hand_back(error, settings)
+    if back is None:
+        return {}
+    most_s = max(attempt.policy.deadline_s, settings.dispatch_deadline_s) if isinstance(error, Snooze) else 0
+    return {
+        "reason": back.reason,
+        "delay_ms": int(back.delay_s * 1000),
+        "max_times": back.times,
+        "min_age_ms": int(back.age_s * 1000),
+        "most_age_ms": int(most_s * 1000),
+    }
 
 
 # ---- what is said about it

@@ -120,15 +120,18 @@ class EffectRows:
                 self.late.owe(own, run_id, step_id)
         return answer
 
-    def close(self, run_id: str, step_id: str, kind: Kind, fence: int, void: bool = False) -> RowClosed:
+    def close(
+        self, run_id: str, step_id: str, kind: Kind, fence: int, void: bool = False, token: str | None = None
+    ) -> RowClosed:
         """End what a fence may do, and learn what it did. Done by whoever ends a claim that has no commit,
         before the store is told. Afterwards neither this fence nor an older one can open or land.
 
         void: the action raised NoEffect. Believed only from the fence that opened the row, and only by its first close.
+        token: of the step, where it is known. EffectRefused: the row belongs to another one.
         """
         effect = self._effect(run_id, step_id, kind)
         with self._begin() as connection:
-            return self._close(connection, effect, locked_row(connection, effect, None), fence, void)
+            return self._close(connection, effect, locked_row(connection, effect, token), fence, void)
 
     def leave(self, run_id: str, step_id: str, kind: Kind, fence: int, void: bool = False) -> RowClosed:
         """The attempt itself ends, without a landing though its effect may be out. As close; but where somebody else

@@ -98,6 +98,14 @@ class TransactionalRows:
         found = [each.close(run_id, step_id, kind, fence, void) for each in self._all()]
         return next((row for row in found if row.state is EffectState.LANDED), found[0])
 
+    def landed_elsewhere(self, run_id: str, step_id: str, fence: int, token: str) -> RowClosed | None:
+        """End what a fence may do in every database but the ledger, and answer what has landed in one of them.
+
+        EffectRefused: it belongs to another step token.
+        """
+        found = [each.effects.close(run_id, step_id, "do", fence, token=token) for each in self.elsewhere]
+        return next((row for row in found if row.state is EffectState.LANDED), None)
+
     def set_aside(self, run_id: str, step_ids: Sequence[str], anew: Collection[str], fence: int) -> None:
         """As of one database, in each."""
         for rows_there in self._all():

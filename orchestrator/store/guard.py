@@ -164,9 +164,14 @@ class Guard:
         fact: Fact,
         error_text: str,
         retryable: bool,
-        delay_ms: int | None = None,
+        reason: str = "",
+        delay_ms: int = 0,
+        max_times: int = 0,
+        min_age_ms: int = 0,
+        most_age_ms: int = 0,
     ) -> UndoVerdict:
-        """The undo raised. fact: what closing its row (kind undo) answered. delay_ms: not an attempt, again then."""
+        """The undo raised. fact: what closing its row (kind undo) answered. With a reason it is given back as by
+        hand_back; it is given up when that came too often, or for most_age_ms (0: however long)."""
         return self._undo_verdict(
             "fail_undo",
             ref,
@@ -176,8 +181,11 @@ class Guard:
             fact=fact.value,
             error=error_text,
             retryable=int(retryable),
-            counted=int(delay_ms is None),
-            delay_ms=delay_ms or 0,
+            reason=reason,
+            delay_ms=delay_ms,
+            max_times=max_times,
+            min_age_ms=min_age_ms,
+            most_age_ms=most_age_ms,
         )
 
     def expire_undo(self, ref: RunRef, step_id: str, fence: int, fact: Fact) -> UndoVerdict:

@@ -108,7 +108,7 @@ STORIES = {
 def installed(
     redis_server: Server, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Mortals]:
-    with mortals(redis_server, namespace, tmp_path, monkeypatch) as made:
+    with mortals(redis_server, namespace, tmp_path, monkeypatch, Mortals) as made:
         yield made
 
 

@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -197,6 +197,7 @@ def test_a_server_without_a_file_is_killed(own: Forgetful) -> None:
     run_ids = own.submit_all(20)
     own.wait_for_lines(random.randint(20, 80))
     kill(own)
+    shutil.rmtree(own.folder / "server" / "appendonlydir")  # which is there since before the setting
     own.server.start()
     own.assert_all_end(run_ids, 3 * BUILT_S, {"amnesia"})
 
@@ -225,15 +226,15 @@ def test_a_lagging_replica_is_promoted(server_kind: str, tmp_path: Path) -> None
     proxies: list[Proxy] = []
 
     def through(url: str) -> str:
-        proxies.append(Proxy(url))
+        proxies.append(stack.enter_context(Proxy(url)))
         return proxies[0].url
 
     with (
+        ExitStack() as stack,  # the proxy goes last
         EmbeddedServer(tmp_path / "replica", binary=server_binary(server_kind)) as replica,
         ended_with_us(replica.pid or 0),
         forgetful(tmp_path, server_kind, through) as own,
         own.system.installed.in_force(),
-        proxies[0],
     ):
         follower = replicating(replica, own.server)
         own.system.start_steps(concurrency=3)

@@ -84,6 +84,37 @@ def row_of(run: Run, step_id: str = "s0") -> str:
     return type(answer).__name__
 
 
+def landed_and_started_over(bench: Workbench, effect: str) -> tuple[Run, list[int]]:
+    """s1, built on what s0 answers, has landed; then s2 failed, and all begins anew with s0, which answers {} now."""
+    answers, calls = [{"value": 21}, {}], list[int]()
+
+    @bench.registry.action("look", effect="pure")
+    def look(params: Params, ctx: Context) -> dict[str, int]:
+        return answers.pop(0)
+
+    def act(params: Params, ctx: Context) -> int:
+        calls.append(params.x)
+        return 2 * params.x
+
+    def fail(params: Params, ctx: Context) -> None:
+        raise PermanentError("no")
+
+    bench.registry.action("act", effect=effect)(_function(landing(act) if effect == "transactional" else act))
+    bench.registry.action("fail", effect="pure")(_function(fail))
+    run = bench.planned(
+        {"action": "look", "params": {}},
+        {"action": "act", "params": {"x": {"$result": "s0", "path": "/value"}}},
+        {"action": "fail", "params": {}},
+        policy=narrowed(on_failure="stop"),
+    )
+    for step_id in ("s0", "s1", "s2"):
+        run.deliver(step_id)
+    run.settle()
+    again = run.start_over("s0")
+    assert isinstance(again.deliver("s0"), Done)
+    return again, calls
+
+
 # ---- it works
 
 
@@ -122,6 +153,27 @@ def test_results_flow_along_the_plan(bench: Workbench) -> None:
     assert bench.outbox.sent() == ["s0", "s1"]
     run.deliver("s1")
     assert run.result("s1") == {"value": 84}
+
+
+@pytest.mark.parametrize("effect", ["transactional", *ROWED])
+def test_what_landed_answers_for_itself_when_its_inputs_are_others(bench: Workbench, effect: str) -> None:
+    run, calls = landed_and_started_over(bench, effect)
+    assert isinstance(run.deliver("s1"), Done)
+    assert (run.result("s1"), calls, run.state.status) == (42, [21], "running")
+
+
+@pytest.mark.parametrize("effect", ["transactional", *ROWED])
+def test_what_landed_answers_for_itself_where_no_worker_has_its_action(bench: Workbench, effect: str) -> None:
+    run, calls = landed_and_started_over(bench, effect)
+    bench.registry = type(bench.registry)()
+    assert isinstance(run.deliver("s1"), Done)
+    assert (run.result("s1"), calls, run.state.status) == (42, [21], "running")
+
+
+def test_what_may_be_had_again_takes_its_inputs_as_they_are(bench: Workbench) -> None:
+    run, calls = landed_and_started_over(bench, "idempotent")
+    assert isinstance(run.deliver("s1"), GivenUp)
+    assert (run.error("s1")["kind"], run.step("s1").status, calls) == ("step_input_invalid", "in_doubt", [21])
 
 
 def test_a_result_that_is_not_there_fails_the_step_for_good_by_its_path(bench: Workbench) -> None:

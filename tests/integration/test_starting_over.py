@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from orchestrator import decisions, startover
 from orchestrator.decisions import Decided
 from orchestrator.errors import DecisionRefused, NotFound
-from orchestrator.ledger import AlreadyLanded, Closed, Landed, Opened
+from orchestrator.ledger import AlreadyLanded, Closed, Landed, Opened, open_ledger, upgrade_effects
 from orchestrator.startover import Again
 from orchestrator.store.replies import Granted
 from schemas.ids import RunRef
 from schemas.states import EffectClass, Fact
+from tests.support.ledgers import url_of
 from tests.support.servers import Server
 from tests.support.world import World, world_on
 from workers.workspace import Workspaces
@@ -170,6 +172,33 @@ def test_a_landed_step_that_has_not_run_again_when_its_run_ends_is_in_doubt(worl
     assert resolved.outcome == "committed"
     assert world.store.views.result(world.ref, "act") == '"acted"'
     assert retry(world).outcome == "retried:3"
+
+
+@pytest.mark.parametrize("said", [{"landed": False}, {"landed": True, "result": "something else"}])
+def test_what_landed_in_a_database_of_the_users_own_is_believed_too(
+    world: World, tmp_path: Path, said: dict[str, Any]
+) -> None:
+    shop = url_of(tmp_path / "shop.db")
+    upgrade_effects(shop)
+    world.ledger.close()
+    world.ledger = open_ledger(url_of(tmp_path / "ledger.db"), effects_urls=[shop])
+    chain(world, "transactional")
+    act, engine = began(world, "act"), create_engine(shop)
+    with engine.begin() as sale:
+        landed = world.ledger.transactional.land(world.run_id, "act", "do", act.fence, act.token, '"acted"', sale)
+        assert landed == Landed()
+    engine.dispose()
+    commit(world, "act", act, '"acted"')
+    did(world, "tell", '"told"')
+    fail(world, "end")
+    world.settle()
+    retry(world, "fetch")
+    decisions.cancel(world.desk, world.run_id, "ann")
+    world.settle()
+    assert standing(world)["act"] == "in_doubt"
+    assert decisions.resolve(world.desk, world.run_id, "ann", step_id="act", **said).outcome == "committed"
+    assert world.store.views.result(world.ref, "act") == '"acted"'
+    assert "act" not in world.ledger.effects.landed(world.run_id)
 
 
 def test_what_is_done_again_is_approved_again_but_for_what_landed(world: World) -> None:

@@ -309,6 +309,39 @@ def test_a_worker_without_the_action_leaves_the_undo_to_others(office: Office) -
     assert office.undone[0].ctx.attempt == 1
 
 
+def test_an_undo_snoozes_for_as_long_as_its_run_had_and_is_given_up_then(office: Office) -> None:
+    day_s = 86_400
+    office.declare("act", "keyed", undo=lambda _params, _done, _ctx: Snooze(day_s))
+    run = office.failed_after("act", policy=narrowed(deadline_s=1200))
+    run.settle()
+    assert isinstance(run.undo(), Later)
+    run.wait_out_backoff(ms=1_200_000)
+    assert isinstance(run.undo(), GivenUp)
+    given_up(run, "snooze")
+
+
+def test_an_undo_that_no_worker_can_do_is_given_up_after_a_while(office: Office) -> None:
+    office.declare("act", "keyed")
+    run = office.failed_after("act")
+    run.settle()
+    office.bench.registry._actions = {}
+    for _ in range(4):
+        assert isinstance(run.undo(), Later)
+        run.wait_out_backoff(ms=3_000)
+    office.bench.clock.advance(600_000)
+    assert isinstance(run.undo(), GivenUp)
+    given_up(run, "no worker supports act")
+
+
+def given_up(run: Run, why: str) -> None:
+    """A person is told, and the run ends."""
+    (letter,) = run.bench.letters
+    assert (letter.kind, letter.step_id) == (DeadLetterKind.UNDO, "s0")
+    assert why in letter.reason
+    run.settle()
+    assert run.state.status == "compensation_failed"
+
+
 def test_a_stranger_among_the_undone_is_not_due(office: Office) -> None:
     """A message that came too early, or for a step that has nothing to undo."""
     office.declare("act", "keyed")

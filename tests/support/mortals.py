@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 from celery import Celery
@@ -151,8 +151,12 @@ class Mortals:
 
     def insist(self, ask: Callable[[], object]) -> None:
         """What a person or a client does, again until it is answered."""
-        while not self.doors.lives(lambda: self._as_itself(ask)):
+        while not self._lives(lambda: self._as_itself(ask)):
             pass
+
+    def _lives(self, process: Callable[[], object]) -> bool:
+        """What one process does. Who forgets with each death, overrides this."""
+        return self.doors.lives(process)
 
     def row(self, ref: RunRef) -> LedgerRun:
         found = self.ledger.run(ref.run_id)
@@ -200,8 +204,13 @@ class Mortals:
 
     def sweep(self) -> None:
         """Every supervisor once, each a process of its own."""
+        for run_once in self.passes():
+            self._lives(partial(self._as_itself, run_once))
+
+    def passes(self) -> tuple[Callable[[], object], ...]:
+        """What the supervisors do."""
         app, store, ledger, given = self.app, self.store, self.ledger, self.settings
-        passes: tuple[Callable[[], object], ...] = (
+        return (
             lambda: reclaim_stale_leases.run_once(app, store, ledger, given),
             lambda: redispatch_lost_steps.run_once(app, store, given),
             lambda: retry_due_steps.run_once(app, store, given),
@@ -211,15 +220,13 @@ class Mortals:
             lambda: apply_decisions.run_once(app, store, ledger),
             lambda: trigger_compensation.run_once(app, store, ledger, given),
         )
-        for run_once in passes:
-            self.doors.lives(partial(self._as_itself, run_once))
 
     def _as_itself(self, process: Callable[[], object]) -> None:
         with identity():
             process()
 
     def _deliver(self, message: Dispatch) -> None:
-        if self.doors.lives(lambda: self._as_itself(lambda: self._receive(message))) or self.loss == "host":
+        if self._lives(lambda: self._as_itself(lambda: self._receive(message))) or self.loss == "host":
             return
         if message.kind in ("plan", "step", "undo"):
             self.doors.lives(lambda: self.store.guard.end_claim(message.ref, message.step_id, worker_id()))
@@ -264,8 +271,13 @@ class _Publisher:
         dispatch.open_chord(self.app, ref, generation, size)
 
 
+M = TypeVar("M", bound=Mortals)
+
+
 @contextmanager
-def mortals(server: Server, namespace: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mortals]:
+def mortals(
+    server: Server, namespace: str, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: type[M]
+) -> Iterator[M]:
     """An installation of its own, with actions of every class that act on its world."""
     store, clock = clocked_store(server.url, namespace)
     fresh_ledger(folder)
@@ -274,7 +286,7 @@ def mortals(server: Server, namespace: str, folder: Path, monkeypatch: pytest.Mo
         given = settings()
         made = doors(monkeypatch)
         world = World(made)
-        yield Mortals(app, store, clock, ledger, given, actions(world, ledger), made, world, folder)
+        yield kind(app, store, clock, ledger, given, actions(world, ledger), made, world, folder)
     store.close()
     ledger.close()
 

@@ -1,14 +1,17 @@
 """A worker without Celery: real store, real ledger, actions of the test's own; messages are kept instead of sent."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator import startover
 from orchestrator.ledger import Accepted, AcceptedRun, Ledger
 from orchestrator.settings import Settings
-from orchestrator.store import Store
-from orchestrator.store.replies import Again, Created, Publish
+from orchestrator.startover import Again
+from orchestrator.store import Store, replies
+from orchestrator.store.decided import Retried
+from orchestrator.store.replies import Created, Publish
 from orchestrator.store.views import RunState, StepState
 from orchestrator.submission import to_create
 from schemas.dead_letter import DeadLetter
@@ -124,6 +127,7 @@ class Run:
 
     bench: Workbench
     ref: RunRef
+    generation: int = 1
 
     def plan(self) -> Report:
         """Deliver the plan message once."""
@@ -131,7 +135,9 @@ class Run:
         return planning.plan_run(message, self.bench.services)
 
     def message(self, step_id: str) -> StepMessage:
-        return StepMessage(run_id=self.ref.run_id, session=self.ref.session, generation=1, step_id=step_id)
+        return StepMessage(
+            run_id=self.ref.run_id, session=self.ref.session, generation=self.generation, step_id=step_id
+        )
 
     def deliver(self, step_id: str = "s0") -> Report:
         """Deliver a step's message once."""
@@ -139,9 +145,18 @@ class Run:
 
     def settle(self) -> Any:
         """Have the run closed, or undone; what is to be sent is in the outbox."""
-        reply = self.bench.store.runs.settle(self.ref, 1)
+        reply = self.bench.store.runs.settle(self.ref, self.generation)
         self.bench.outbox.publish(getattr(reply, "publish", ()))
         return reply
+
+    def start_over(self, *from_steps: str) -> "Run":
+        """The run in its next generation, begun as a retry from these steps does it."""
+        store, again = self.bench.store, Again(from_steps)
+        redone = startover.set_aside(self.bench.ledger, store, self.ref, self.generation, again)
+        reply = store.runs.retry(self.ref, self.generation, "ann", 3_600_000, redone, [])
+        assert isinstance(reply, Retried)
+        self.bench.outbox.publish(reply.publish)
+        return replace(self, generation=reply.generation)
 
     def undo(self, step_id: str = "s0") -> Report:
         """Deliver the message that undoes a step once."""
@@ -170,7 +185,7 @@ class Run:
         """Let the step's time come, and have it sent again."""
         self.bench.clock.advance(ms)
         again = self.bench.store.runs.retry_due(self.ref, step_id)
-        assert isinstance(again, Again)
+        assert isinstance(again, replies.Again)
         self.bench.outbox.publish(again.publish)
 
     @property

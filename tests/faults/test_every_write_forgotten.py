@@ -1,0 +1,188 @@
+"""A process dies at a write, and the store's memory goes with it: all of it, or what is newer than a copy. So for
+writes of a run's life, and for those of whoever builds it again.
+
+The draw's seed is in the message.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from orchestrator import decisions
+from orchestrator.errors import DecisionRefused, NotFound, StoreAmnesia, StoreMoved
+from orchestrator.supervisors import audit_runs, drain_ledger
+from schemas.ids import RunRef
+from schemas.states import StepStatus
+from tests.faults.test_every_write import STORIES, Story, _count, _effects, scene, told
+from tests.support.deaths import When
+from tests.support.mortals import Mortals, mortals
+from tests.support.servers import Server, keys_of
+
+DRAWN = 25  # of each story and loss, where all are told
+NOTHING_OUTSIDE = ("pure", "fails")
+UNDONE = ("compensated", "compensation_failed")
+
+
+@dataclass
+class Forgetful(Mortals):
+    """A death takes along what the server has in memory. copied: the copy that is put in its place, if there is one."""
+
+    loss: Any = "host"
+    copied: dict[str, tuple[bytes, int]] | None = None
+    drained: bool = True
+    server: Redis = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.server = Redis.from_url(self.settings.redis_url)
+
+    def _lives(self, process: Callable[[], object]) -> bool:
+        with suppress(StoreMoved, StoreAmnesia):  # what a task gives back, and finds due again
+            if not self.doors.lives(process):
+                self.forget()
+                return False
+        return True
+
+    def forget(self) -> None:
+        """The broker's messages lie on the same server."""
+        self.doors.sent.clear()
+        names = keys_of(self.server, self.settings.namespace)
+        if names:
+            self.server.delete(*names)
+        for name, (value, ttl_ms) in (self.copied or {}).items():
+            self.server.restore(name, ttl_ms, value)
+        if self.copied:
+            self.server.set(f"{self.store.keys.prefix(0)}server", "the one before")
+
+    def copy(self) -> None:
+        """What an operator would put back."""
+        names = keys_of(self.server, self.settings.namespace)
+        self.copied = {name: (self.server.dump(name), max(self.server.pttl(name), 0)) for name in names}  # type: ignore[misc]
+
+    def passes(self) -> tuple[Callable[[], object], ...]:
+        given = (self.store, self.ledger, self.settings)
+        drain = (lambda: drain_ledger.run_once(*given),) if self.drained else ()
+        return (*super().passes(), *drain, lambda: audit_runs.run_once(self.app, *given))
+
+    def is_quiet(self) -> bool:
+        under_way = self.ledger.open_runs(None, 1, self.settings.namespace)
+        return super().is_quiet() and not under_way and not self.ledger.losses.open(self.settings.namespace)
+
+
+def cancel(made: Mortals, ref: RunRef) -> None:
+    """When the first step has acted, and the run is there."""
+    while not made.world.acts or (made.store.views.run(ref) is None and made.row(ref).ended_at is None):
+        made.turn(until=lambda: bool(made.world.acts) and made.store.views.run(ref) is not None)
+    if made.row(ref).ended_at is None:
+        made.insist(lambda: cancel_if_there(made, ref))
+
+
+def cancel_if_there(made: Mortals, ref: RunRef) -> None:
+    while made.store.views.run(ref) is None:
+        if made.row(ref).ended_at is not None:
+            return
+        made.turn()
+    decisions.cancel(made.desk, ref.run_id, "anna")
+
+
+def approve(made: Mortals, ref: RunRef) -> None:
+    """When the run asks, and as often as it does: a word that was forgotten is asked for again."""
+    while made.row(ref).ended_at is None:
+        step = made.store.views.step(ref, "s1")
+        if step is not None and step.status == StepStatus.WAITING_APPROVAL:
+            made.insist(lambda: approve_if_asked(made, ref))
+        made.turn()
+
+
+def approve_if_asked(made: Mortals, ref: RunRef) -> None:
+    with suppress(DecisionRefused, NotFound):  # nothing is asked any more, or the run is gone
+        decisions.approve(made.desk, ref.run_id, "anna")
+
+
+TOLD = {name: story for name, story in STORIES.items() if story.person is None}
+TOLD["is approved"] = replace(STORIES["is approved"], person=approve)
+TOLD["is cancelled"] = replace(STORIES["is cancelled"], person=cancel, in_doubt=("succeeded",))
+
+
+@pytest.fixture
+def made(redis_server: Server, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forgetful]:
+    with mortals(redis_server, namespace, tmp_path, monkeypatch, Forgetful) as forgetful:
+        yield forgetful
+
+
+LOSSES = ["amnesia", "behind"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_whoever_takes_the_memory_along_changes_nothing_of_the_end(made: Forgetful, loss: str) -> None:
+    draw(made, STORIES["fails and is undone"], loss, times=4, deaths=1)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("drained", [True, False], ids=["drained", "never drained"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", TOLD)
+def test_so_for_every_story(made: Forgetful, name: str, loss: str, drained: bool) -> None:
+    made.drained = drained
+    draw(made, TOLD[name], loss, times=DRAWN, deaths=1)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ["succeeds", "fails and is undone"])
+def test_who_builds_it_again_may_die_and_forget_too(made: Forgetful, name: str, loss: str) -> None:
+    """A second death within the first thirty writes behind the first; most of those are a restorer's."""
+    draw(made, TOLD[name], loss, times=DRAWN, deaths=2)
+
+
+def draw(made: Forgetful, story: Story, loss: str, *, times: int, deaths: int) -> None:
+    seed = random.randrange(10**6)
+    drawn = random.Random(seed)
+    _, writes = told(made, story)
+    for _ in range(times):
+        made.copied = None
+        if loss == "behind":
+            made.copy()
+        points = [drawn.randrange(len(writes))]
+        points += [points[0] + drawn.randrange(1, 30) for _ in range(deaths - 1)]
+        fatal: list[tuple[int, When]] = [(point, drawn.choice(("before", "after"))) for point in points]
+        ref, _ = told(made, story, *fatal)
+        wrong = judged(made, story, ref)
+        named = [made.doors.passed[point] for point in points if point < len(made.doors.passed)]
+        assert not wrong, f"seed {seed}, dead at {fatal} {named}: {wrong}\n{scene(made, ref)}"
+
+
+# ---- what must hold
+
+
+def judged(made: Forgetful, story: Story, ref: RunRef) -> list[str]:
+    """All that is wrong with a run that has come to rest. A run that had ended is not built again."""
+    row, state = made.row(ref), made.store.views.run(ref)
+    allowed = (story.end, *story.in_doubt)
+    wrong = [] if row.status in allowed else [f"it is {row.status}, not {allowed}"]
+    if state is None:
+        return [*wrong, *_outside(made, story, ref, row.status)]
+    if state.status != row.status:
+        wrong.append(f"the store says {state}, the ledger {row.status} {row.version}")
+    versions = [event.version for event in made.store.views.events(ref)]
+    if versions != sorted(set(versions)):
+        wrong.append(f"versions {versions}")
+    return [*wrong, *_effects(made, story, ref)]
+
+
+def _outside(made: Forgetful, story: Story, ref: RunRef, status: str) -> Iterator[str]:
+    """What the other side has seen, where nothing but the end is known."""
+    for index, action in enumerate(story.actions):
+        if action in NOTHING_OUTSIDE:
+            continue
+        done, undone = (_count(made, action, ref, f"s{index}", what) for what in ("do", "undo"))
+        left = undone < done and status in UNDONE and action != "stays"
+        if (done > 1 and action != "idempotent") or undone > done or left:
+            yield f"s{index} ({action}) was done {done} times, undone {undone} times; its run is {status}"
