@@ -118,7 +118,7 @@ def test_another_visibility_timeout_runs(ours: Installation) -> None:
 
 
 def test_a_decision_that_nobody_carries_out(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    accepted = run_named("late")
+    accepted = run_named("late", namespace=ours.settings.namespace)
     ours.ledger.accept(accepted)
     ours.ledger.decide(accepted.run_id, 1, "cancel", "ann", None)
     assert level_of(ours, "decisions") == "ok"
