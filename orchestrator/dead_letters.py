@@ -127,9 +127,23 @@ def report_unsupported(app: App, store: Store, ledger: Ledger, ref: RunRef, gene
     told = {(letter.step_id, letter.reason, letter.content.get("generation")) for letter in letters}
     for step_id in failed:
         step = store.views.step(ref, step_id)
-        owed = unsupported(step.action, generation) if step and step.status == StepStatus.FAILED else None
+        given_up = step is not None and is_given_up(store, ref, step)
+        owed = unsupported(step.action, generation) if step and given_up else None
         if owed is not None and (step_id, owed.reason, generation) not in told:
             about_step(app, ledger, ref, step_id, generation, owed.reason, owed.content)
+
+
+def is_given_up(store: Store, ref: RunRef, step: StepState) -> bool:
+    """Whether the step ended by itself. One that was in doubt, undone meanwhile or not, may also have been cut off by
+    the end of its run.
+    """
+    if step.status == StepStatus.FAILED:
+        return True
+    run = store.views.run(ref)
+    if run is None:
+        return False
+    waits = run.status == RunStatus.RUNNING and step.status == StepStatus.IN_DOUBT
+    return waits or run.reason == f"in_doubt:{step.id}"
 
 
 def _is_unsupported(error_text: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator import compensation, dead_letters, late_effects
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreUnavailable
-from orchestrator.store.replies import TooOften, UndoGivenUp
+from orchestrator.store.replies import InDoubt, TooOften, UndoGivenUp
 from orchestrator.telemetry import logs
 from schemas.dead_letter import DeadLetterKind
 from schemas.messages import StepMessage
@@ -29,9 +29,24 @@ def before_last_end(message: StepMessage, services: Services, known: Fact) -> No
 def after_hand_back(attempt: Attempt, verdict: Any, error: BaseException | None) -> None:
     """No worker has the action, and that for long enough. Should the letter not come through now, the run's end waits
     for it."""
-    if isinstance(verdict, TooOften) and isinstance(error, failures.UnknownAction):
+    if isinstance(error, failures.UnknownAction) and _is_last(attempt, verdict):
         owed = dead_letters.unsupported(attempt.action, attempt.message.generation)
         _write(attempt.message, attempt.services, owed.reason, owed.content)
+
+
+def _is_last(attempt: Attempt, verdict: Any) -> bool:
+    """Whether the step was given back once too often. What an earlier attempt may have done leaves it in doubt."""
+    if isinstance(verdict, TooOften):
+        return True
+    if not isinstance(verdict, InDoubt):
+        return False
+    store, ref = attempt.services.store, attempt.message.ref
+    try:
+        step = store.views.step(ref, attempt.message.step_id)
+        return step is not None and dead_letters.is_given_up(store, ref, step)
+    except StoreUnavailable as away:
+        _tell_unwritten("in_doubt", away)
+        return False
 
 
 def after_undo(message: StepMessage, services: Services, verdict: Any) -> None:

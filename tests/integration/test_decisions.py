@@ -510,6 +510,32 @@ def test_a_doubt_whose_newest_claim_never_began_can_be_resolved(world: World) ->
     assert isinstance(rows.land(world.run_id, "a", "do", again.fence, again.token, "1"), Closed)
 
 
+@pytest.mark.parametrize(
+    ("times", "on_failure", "end", "letters"),
+    [(0, "stop", "failed", 1), (0, "compensate", "compensated", 1), (9, "stop", "cancelled", 0)],
+)
+def test_the_end_of_a_run_writes_the_letter_about_a_doubt_that_no_worker_could_go_on_with(
+    world: World, times: int, on_failure: str, end: str, letters: int
+) -> None:
+    """Whoever gave it back died before writing it. Not where it would have been tried again, had nobody cancelled."""
+    world.accept(on_failure=on_failure, on_doubt="end").admit(world.step("a", 0, effect="keyed"))
+    world.store.guard.fail_step(world.ref, "a", world.claim("a", "first").fence, "first", Fact.MAYBE, "{}", True)
+    world.clock.advance(60_000)
+    world.store.runs.retry_due(world.ref, "a")
+    claim = (world.ref, "a", world.claim("a", "second").fence, "second")
+    lacked = '{"kind":"unknown_action","message":"no worker supports act","path":null}'
+    world.store.guard.hand_back(*claim, Fact.NONE, "unknown_action", 0, times, 0, lacked)
+    decisions.cancel(world.desk, world.run_id, "ann")
+    assert world.status("a") == "in_doubt"
+    world.settle()
+    if on_failure == "compensate":
+        world.undo("a")
+        world.settle()
+    assert world.run_status == end
+    found = [(letter.step_id, letter.reason[:18]) for letter in world.ledger.letters(10)]
+    assert found == [("a", "no worker supports")] * letters
+
+
 def test_a_run_of_which_nothing_is_left_to_do_ends_when_it_is_started_over(world: World) -> None:
     world.accept(on_failure="stop").admit(world.step("a", 0, effect="keyed", max_attempts=1))
     world.fail("a", Fact.MAYBE)

@@ -390,6 +390,43 @@ def test_an_action_this_worker_lacks_is_left_to_others_and_then_given_up(bench: 
     assert (run.state.status, bench.outbox.sent("settle")) == ("failing", [None])
 
 
+@pytest.mark.parametrize("on_doubt", ["end", "wait"])
+def test_a_step_in_doubt_that_no_worker_has_is_a_letter_too(bench: Workbench, on_doubt: str) -> None:
+    def act(params: Params, ctx: Context) -> None:
+        raise ValueError("no answer")
+
+    bench.registry.action("act", effect="keyed", attempts=3)(_function(act))
+    run = bench.planned({"action": "act", "params": {}}, policy=narrowed(on_doubt=on_doubt))
+    assert isinstance(run.deliver(), Later)
+    bench.registry = type(bench.registry)()
+    for expected in (Later, Later, Later, GivenUp):
+        run.wait_out_backoff(ms=600_000)
+        assert bench.letters == []
+        assert isinstance(run.deliver(), expected)
+    assert run.step().status == "in_doubt"
+    assert [letter.reason for letter in bench.letters] == ["no worker supports act"]
+
+
+def test_a_doubt_that_is_cut_off_where_a_worker_lacked_its_action_is_no_such_letter(bench: Workbench) -> None:
+    def act(params: Params, ctx: Context) -> None:
+        raise ValueError("no answer")
+
+    run = one_step(bench, "keyed", act, attempts=3)
+    run.deliver()
+    run.wait_out_backoff()
+    find_action = bench.registry.find_action
+
+    def cancelled_meanwhile(name: str) -> Any:
+        bench.store.runs.cancel(run.ref, 1)
+        return type(bench.registry)().find_action(name)
+
+    bench.registry.find_action = cancelled_meanwhile  # type: ignore[method-assign]
+    run.deliver()
+    bench.registry.find_action = find_action  # type: ignore[method-assign]
+    assert (run.step().status, run.error()["kind"]) == ("in_doubt", "unknown_action")
+    assert bench.letters == []
+
+
 def test_run_command_is_refused_without_a_sandbox(bench: Workbench) -> None:
     from workers.actions.commands import run_command
 
