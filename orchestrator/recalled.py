@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.ledger.history import Happened, RunReport, StepReport
 from orchestrator.store.views import Event, RunState, StepState, event_of, run_state, step_state
+from schemas.states import RunStatus, StepStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ def recall(ledger: Ledger, row: LedgerRun) -> Recalled | None:
         return None
     reports, texts = ledger.history.steps(row.run_id), step_texts(ledger, row)
     steps = [step_state(step_id, report.record_text, texts.get(step_id)) for step_id, report in reports.items()]
-    in_order = sorted(steps, key=lambda step: step.index)
+    in_order = sorted((as_ended(row, step) for step in steps), key=lambda step: step.index)
     return Recalled(run_of(row, told), in_order, results_of(in_order, reports), errors_of(reports))
 
 
@@ -51,6 +52,11 @@ def run_of(row: LedgerRun, told: RunReport) -> RunState:
         return state
     version, reason = max(row.version, told.version), row.reason or ""
     return replace(state, status=row.status, reason=reason, version=version, ended_at=row.ended_at)
+
+
+def as_ended(row: LedgerRun, step: StepState) -> StepState:
+    """A run that has succeeded has completed every step, whether the ledger was told of it or not."""
+    return replace(step, status=StepStatus.COMPLETED) if row.status == RunStatus.SUCCEEDED else step
 
 
 def step_texts(ledger: Ledger, row: LedgerRun) -> dict[str, str]:

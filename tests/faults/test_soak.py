@@ -37,7 +37,8 @@ def test_hundreds_of_failing_runs_leave_no_keys_and_no_memory(new_system: Callab
     eventually(lambda: not list(redis.scan_iter(match="{mandor:*}:state:*", count=1000)), what="no key of any run")
     left = [key for key in redis.scan_iter(count=1000) if redis.ttl(key) == -1]
     assert [key for key in left if not (is_permanent(key.decode()) or key.startswith(CELERYS_OWN))] == []
-    assert redis.hlen("unacked") == redis.zcard("unacked_index") == 0
+    # beat goes on: now and then one of its messages is being worked on
+    eventually(lambda: redis.hlen("unacked") == redis.zcard("unacked_index") == 0, what="no message in hand")
 
 
 def work(system: System, runs: int) -> None:

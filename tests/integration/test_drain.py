@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
+from orchestrator import recalled
 from orchestrator.errors import LedgerUnavailable, StoreRefused, StoreUnavailable
 from orchestrator.ledger import Ledger
 from orchestrator.settings import Settings
 from orchestrator.store.new import NewPlan, plan_as_text, plan_from_text
+from orchestrator.store.replies import Settled
 from orchestrator.store.stream import BEGINNING
 from orchestrator.supervisors import drain_ledger
 from orchestrator.supervisors.passes import Counts
-from schemas.states import Fact
+from schemas.states import Fact, RunStatus
 from tests.integration.test_submission import ours, submit  # noqa: F401
 from tests.support.installation import Installation
-from tests.support.ledgers import fresh_ledger
+from tests.support.ledgers import fresh_ledger, run_named
 from tests.support.servers import Server
 from tests.support.stores import Scene, clocked_store, new_step, ref_of
 
@@ -158,6 +160,25 @@ def test_the_store_away_ends_the_pass(world: World, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(world.store.stream, "read", away)
     assert world.drain() == Counts(failed=1)
+
+
+def test_a_run_that_was_lost_before_its_last_moments_were_drained_has_completed_what_its_end_says(world: World) -> None:
+    world.ledger.accept(run_named("drained"))
+    world.accept().admit(new_step("a", 0), new_step("b", 1, "a"))
+    world.claim("a")
+    world.complete("a")
+    world.drain()
+    world.claim("b")
+    world.complete("b")
+    end = world.store.runs.settle(world.ref, 1)
+    assert isinstance(end, Settled)
+    world.ledger.end_run(world.ref.run_id, 1, RunStatus.SUCCEEDED, None, end.version, end.ended_at)
+    assert world.told()["b"][0] == "dispatched"
+    row = world.ledger.run(world.ref.run_id)
+    assert row is not None
+    found = recalled.recall(world.ledger, row)
+    assert found is not None
+    assert (found.run.status, [step.status for step in found.steps]) == ("succeeded", ["completed", "completed"])
 
 
 def test_an_admitted_plan_reads_back_as_it_was() -> None:
