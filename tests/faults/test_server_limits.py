@@ -23,7 +23,7 @@ KEYS = (
     "celery-taskset-meta-*",
 )
 FORBIDDEN = ("-@dangerous", "+info", "+client", "+config|get", "+role", "+keys")
-A_WORKER, A_CHILD, A_BEAT = 6, 5, 3
+A_WORKER, A_CHILD, A_BEAT = 9, 5, 3
 WORKERS, CHILDREN = 5, 3 * 1 + 2 * 2  # of `started`
 NEEDED = A_WORKER * WORKERS + A_CHILD * CHILDREN + A_BEAT
 CALLERS = 8
