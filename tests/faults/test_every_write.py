@@ -20,8 +20,8 @@ from tests.support.mortals import Loss, Mortals, mortals, sales
 from tests.support.servers import Server
 
 PASSES = ("store begin_pass", "store take_due")
-DRAWN = 8  # writes of each story, where not all of them have their turn
-PAIRS = 20  # of each story and loss
+DRAWN = 6  # writes of each story, where not all of them have their turn
+PAIRS = 10  # of each story and loss
 WHEN: tuple[When, ...] = ("before", "after")
 EVERY_CLASS = ("pure", "idempotent", "transactional", "keyed", "once")
 

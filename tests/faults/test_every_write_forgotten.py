@@ -24,7 +24,7 @@ from tests.support.deaths import When
 from tests.support.mortals import Mortals, mortals
 from tests.support.servers import Server, keys_of
 
-DRAWN = 25  # of each story and loss, where all are told
+DRAWN = 8  # of each story and loss, where all are told
 NOTHING_OUTSIDE = ("pure", "fails")
 UNDONE = ("compensated", "compensation_failed")
 

@@ -14,7 +14,7 @@ from tests.support.servers import is_permanent
 from tests.support.system import System, plan_text, step
 from tests.support.waiting import eventually
 
-WARM_UP, RUNS = 300, 900
+WARM_UP, RUNS = 200, 600
 # Of one process. Each of the two children fails some three hundred times with a megabyte in hand, which would be three
 # times as much; what the allocator and the libraries' caches take is over by then, or nearly.
 GROWTH_KB = 100_000
