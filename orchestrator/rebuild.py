@@ -233,18 +233,28 @@ def _step(known: Known, stage: Stage, step: NewStep, row: ClosedRow | None, may_
         return _claimed(plain, Fact.LANDED, row.result_text or "null")
     if record["status"] in (StepStatus.IN_DOUBT, StepStatus.COMPENSATING):
         return replace(plain, record={**record, "status": "in_doubt"})
-    if row is not None and row.state is EffectState.OPEN:
+    if row is not None and row.state is EffectState.OPEN and not _asked_again(record):
         return _claimed(plain, Fact.MAYBE)
     if record["status"] not in IDLE:
         return _claimed(plain, Fact.MAYBE if step.effect == EffectClass.IDEMPOTENT else Fact.NONE)
     return _idle(plain, stage, may_have_begun)
 
 
+def _asked_again(record: Record) -> bool:
+    """Whether a person is to approve a step that has been tried before: an open row is of that time, then."""
+    return record.get("approval") == "needed" and bool(record.get("touched"))
+
+
 def _claimed(one: RebuiltStep, fact: Fact, result_text: str = "") -> RebuiltStep:
-    """Under a claim that ends with this. The attempt is given back, but for a `once` step, which is not tried again."""
+    """Under a claim that ends with this. The attempt is given back, but for a `once` step, which is not tried again.
+
+    It had begun: whoever was to approve it has, whether that was heard of or not.
+    """
     counted = fact is Fact.LANDED or one.step.effect == EffectClass.ONCE
     attempt = max(one.record["attempt"], 1) if counted else max(one.record["attempt"] - 1, 0)
-    return replace(one, record={**one.record, "attempt": attempt}, fact=fact, result_text=result_text)
+    approved = {"approval": "given"} if one.record.get("approval") else {}
+    record = {**one.record, **approved, "attempt": attempt}
+    return replace(one, record=record, fact=fact, result_text=result_text)
 
 
 def _idle(one: RebuiltStep, stage: Stage, may_have_begun: bool) -> RebuiltStep:
