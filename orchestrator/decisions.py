@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from orchestrator import dispatch, kept, startover
+from orchestrator import dispatch, kept, progress, startover
 from orchestrator.dispatch import App
 from orchestrator.errors import DecisionRefused, EffectRefused, NotFound, StoreError
 from orchestrator.ledger import Decision, DecisionOver, EffectState, Ledger, LedgerRun, NotClosed, RowClosed
@@ -233,10 +233,11 @@ def _approve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
 
 
 def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
-    """Effect rows first: what a new attempt may do rests on them. Then the store starts the run over, and the ledger
-    forgets the end it had.
+    """What the end owed comes first, letters say: once the run goes on nothing asks for it any more. Then effect rows,
+    for what a new attempt may do rests on them. Then the store starts the run over, and the ledger forgets its end.
     """
     ref, again = _ref(row), startover.wanted(decision.details_text)
+    progress.settle(desk.app, desk.store, desk.ledger, ref, decision.generation)
     redone = startover.set_aside(desk.ledger, desk.store, ref, decision.generation, again) if again else []
     made = (decision.generation, decision.made_by, row.deadline_ms)
     reply = desk.store.runs.retry(ref, *made, redone, again.new_keys, call_id=decision.id)

@@ -536,6 +536,18 @@ def test_the_end_of_a_run_writes_the_letter_about_a_doubt_that_no_worker_could_g
     assert found == [("a", "no worker supports")] * letters
 
 
+def test_what_the_end_of_a_run_owed_is_told_before_it_is_started_over(world: World) -> None:
+    """Whoever settled it died before the letter and the end in the ledger; a person was quicker than a supervisor."""
+    world.accept(on_failure="stop").admit(world.step("a", 0))
+    granted = world.claim("a", "first")
+    said = json.dumps({"kind": "unknown_action", "message": "no worker supports demo", "path": None})
+    world.store.guard.fail_step(world.ref, "a", granted.fence, "first", Fact.NONE, said, False)
+    world.store.runs.settle(world.ref, 1)
+    assert decisions.retry(world.desk, world.run_id, "ann").outcome == "retried:2"
+    assert [letter.reason for letter in world.ledger.letters(10)] == ["no worker supports demo"]
+    assert (world.run.status, world.row.status) == ("running", "running")
+
+
 def test_a_run_of_which_nothing_is_left_to_do_ends_when_it_is_started_over(world: World) -> None:
     world.accept(on_failure="stop").admit(world.step("a", 0, effect="keyed", max_attempts=1))
     world.fail("a", Fact.MAYBE)
