@@ -1,9 +1,9 @@
-"""How many examples a property gets: a hundred in passing, two thousand when everything is run."""
+"""How many examples a property gets: a hundred in passing, a thousand when everything is run."""
 
 import pytest
 from hypothesis import settings
 
-EXAMPLES = 2000
+EXAMPLES = 1000
 
 settings.register_profile("thorough", max_examples=EXAMPLES, deadline=None)
 
@@ -15,7 +15,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two thousand examples take more than the usual two minutes on a busy machine."""
+    """A thousand examples take more than the usual two minutes on a busy machine."""
     if settings().max_examples >= EXAMPLES:
         for item in items:
             if item.path.parent.name == "properties":
