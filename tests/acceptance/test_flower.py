@@ -118,7 +118,7 @@ def test_tasks_are_in_the_states_that_their_steps_are_in(system: System, flower:
     assert "'step_id': 'flaky'" in tasks[retried]["kwargs"]
     assert tasks[retried]["retried"]
     assert "secret-value" not in json.dumps(tasks)
-    assert not [task for task in tasks.values() if task["name"].startswith("orchestrator.supervise")]
+    assert not [task for task in tasks.values() if (task["name"] or "").startswith("orchestrator.supervise")]
 
 
 def test_an_attempt_killed_at_its_limit_looks_retried_until_there_is_none_left(system: System, flower: Flower) -> None:

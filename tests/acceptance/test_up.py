@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,10 @@ def wait_for_success(up: Up, run_id: str) -> None:
     eventually(lambda: up.status(run_id) == "succeeded", timeout_s=90, what=f"success of {run_id}")
 
 
+def is_well(up: Up, role: str) -> bool:
+    return up.command("health", "--role", role).stdout == "ok\n"
+
+
 def test_a_terminal_from_start_to_ctrl_c(folder: Path) -> None:
     env = environment(folder)
     with running_up(folder, env, terminal=True) as up:
@@ -66,8 +71,7 @@ def test_a_terminal_from_start_to_ctrl_c(folder: Path) -> None:
         run_id = tried.stdout.split()[0]
 
         for role in ("steps", "exporter"):
-            asked = up.command("health", "--role", role)
-            assert (asked.returncode, asked.stdout) == (0, "ok\n"), asked.stderr
+            eventually(partial(is_well, up, role), timeout_s=60, what=f"health of {role}")
 
         second = up.command("up")
         assert second.returncode == 1

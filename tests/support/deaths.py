@@ -107,8 +107,8 @@ class Freezer:
 
     def stays_awake(self, process: Callable[[], object]) -> bool:
         """Run a process; False if it stopped on the way."""
-        if self._sleeper is not None:
-            process()
+        if self._sleeper is not None or threading.current_thread() is not threading.main_thread():
+            process()  # one has stopped; or it is a part of what a process does
             return True
         running = ONE_AFTER_THE_OTHER.submit(process)
         while not self._stopped.is_set():
