@@ -152,7 +152,7 @@ def _perform(attempt: Attempt) -> str:
     if isinstance(value, Snooze):
         raise value
     text = attempt.text_of(value)
-    attempt.lease.action_returned()  # what follows may not be cut short: it alone tells the ledger of the effect
+    attempt.lease.telling()
     return attempt.effect.finish(text)
 
 

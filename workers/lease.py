@@ -77,6 +77,7 @@ class Lease:
         self._renew = renew
         self._kill = kill
         self._acting = True
+        self._telling = False
         self._halt: Halt | None = None
         self._heard_at = terms.granted_at
         self._renew_at = terms.granted_at + self._lease_s / RENEWALS
@@ -109,6 +110,12 @@ class Lease:
             error, message = _RAISES[self._halt]
             raise error(message)
 
+    def telling(self) -> None:
+        """The action has returned, and the ledger is told of its effect now. While the claim is kept, the process is
+        killed like any other: whoever ends the claim asks the row. Once it may be lost, this process alone knows.
+        """
+        self._telling = True
+
     def action_returned(self) -> None:
         """From here on the process is not killed: what is left is ours, and bounded. Renewal goes on."""
         self._acting = False
@@ -130,12 +137,16 @@ class Lease:
 
     def _alone_knows(self, now: float) -> bool:
         terms = self._terms
-        if self._halt is not Halt.LEASE_LOST and now < self._heard_at + self._lease_s:
+        if not self._may_be_lost(now):
             return False
         if not self._complained:  # at once: how it will end is not certain
             self._complained = True
             logs.emit(aftermath.EffectUntold(fence=terms.fence))
         return now < terms.granted_at + (terms.limit_ms + terms.stop_grace_ms) / 1000
+
+    def _may_be_lost(self, now: float) -> bool:
+        """Whether somebody else may have ended the claim, and judged it."""
+        return self._halt is Halt.LEASE_LOST or now >= self._heard_at + self._lease_s
 
     @property
     def _lease_s(self) -> float:
@@ -155,7 +166,7 @@ class Lease:
             self._renew_once(now)
         if self._halt is None:
             self._look_at_clock(now)
-        if now >= self._kill_at and self._acting:
+        if now >= self._kill_at and self._acting and not (self._telling and self._may_be_lost(now)):
             self._tell_end(now)
             self._kill()
 

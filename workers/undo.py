@@ -167,7 +167,7 @@ def perform(attempt: UndoAttempt) -> str:
     value = action.undo(params, done, attempt.context())
     if isinstance(value, Snooze):
         raise value
-    attempt.lease.action_returned()
+    attempt.lease.telling()
     return attempt.effect.finish(NOTHING)
 
 

@@ -132,13 +132,11 @@ def stop_worker(system: System, _: dict[Case, str]) -> None:
 
 
 HELD_CLAIMS = {(place, action) for place, action in ENDS if place not in (POPPED, COMMITTED)}
-# whose action has returned says so itself, however long that takes: it is not cut short any more
-TOLD_BY_THEMSELVES = {("acted", action) for action in ("test.note", "test.order", "test.send", "test.post")}
 # how it is interrupted, how that ends, which claims the parent has ended, and within which time they have ended
 INTERRUPTIONS: dict[str, tuple[Callable[[System, dict[Case, str]], None], dict[Case, End], set[Case], float]] = {
     "a killed child": (kill_children, ENDS, HELD_CLAIMS, BOUND_S),
     "a killed worker": (kill_worker, UNPROVEN, set(), BOUND_S),
-    "a worker that is asked to stop": (stop_worker, ENDS, HELD_CLAIMS - TOLD_BY_THEMSELVES, BOUND_S + TERM_S),
+    "a worker that is asked to stop": (stop_worker, ENDS, HELD_CLAIMS, BOUND_S + TERM_S),
 }
 
 
@@ -152,8 +150,7 @@ def test_an_attempt_that_is_interrupted(system: System, held: dict[Case, str], n
     assert ends(system, held) == expected
     assert slowest(system, held, at_ms) < bound_s * 1000
     assert with_event(system, held, "step.claim_ended") == by_parent
-    by_itself = TOLD_BY_THEMSELVES if interrupt is stop_worker else set()
-    assert_told_as_it_was(system, {case: run_id for case, run_id in held.items() if case not in by_itself})
+    assert_told_as_it_was(system, held)
 
 
 def with_event(system: System, runs: dict[Case, str], name: str) -> set[Case]:
@@ -200,9 +197,8 @@ def slowest(system: System, runs: dict[Case, str], at_ms: int) -> int:
 
 
 def ended(system: System, run_id: str, at_ms: int) -> int:
-    """When the claim that was interrupted had ended, and the step could go on; one that was quicker has committed."""
-    ends = (*ENDS_OF_CLAIMS, "step.committed")
-    return min((int(one.at) for one in system.events(run_id) if one.at >= at_ms and one.event in ends), default=at_ms)
+    """When the claim that was interrupted had ended, and the step could go on."""
+    return min(int(one.at) for one in system.events(run_id) if one.at >= at_ms and one.event in ENDS_OF_CLAIMS)
 
 
 def wait_for_all(system: System, runs: dict[Case, str]) -> None:

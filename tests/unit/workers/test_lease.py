@@ -148,6 +148,23 @@ def test_an_action_that_has_returned_is_not_killed() -> None:
         assert not killed.wait(0.6)
 
 
+def test_one_that_is_telling_is_killed_while_its_claim_is_kept() -> None:
+    """Whoever ends the claim finds the row open, as of any other."""
+    killed = threading.Event()
+    with Lease(terms(limit_ms=1, stop_grace_ms=1), Answers(Renewed(0)), kill=killed.set) as lease:
+        lease.telling()
+        assert killed.wait(20)
+
+
+@pytest.mark.parametrize("answer", [Lost(), StoreUnavailable("away")], ids=["ended by others", "cut off"])
+def test_one_that_is_telling_what_nobody_else_can_know_is_spared(answer: Renewal | Exception) -> None:
+    killed = threading.Event()
+    with Lease(terms(lease_ms=300, stop_grace_ms=1), Answers(answer), kill=killed.set) as lease:
+        lease.telling()
+        assert isinstance(stopped(lease), LeaseLost)
+        assert not killed.wait(1)
+
+
 def test_a_renewal_that_breaks_is_a_lost_lease_and_spares_the_others() -> None:
     """A thread that died unseen would leave actions running without a lease."""
     renew = Answers(Renewed(0))
@@ -201,7 +218,7 @@ def test_what_only_this_process_knows_is_told_though_the_claim_is_lost(
     answer: Renewal | Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Lease(terms(lease_ms=300), Answers(answer)) as lease:
-        lease.action_returned()
+        lease.telling()
         assert isinstance(stopped(lease), LeaseLost)
         assert lease.patiently(Away(2), about_effect=True) == "told"
     assert sum("effect.untold" in line for line in caplog.text.splitlines()) == 1
@@ -211,7 +228,7 @@ def test_nobody_is_told_for_longer_than_the_attempt_may_last() -> None:
     """Its message's own time limit would end the process."""
     granted = terms(lease_ms=300, limit_ms=1000, stop_grace_ms=500)
     with Lease(granted, Answers(Lost())) as lease:
-        lease.action_returned()
+        lease.telling()
         stopped(lease)
         with pytest.raises(LedgerUnavailable):
             lease.patiently(Away(10_000), about_effect=True)
