@@ -114,12 +114,6 @@ class History:
             row = connection.execute(select(run_states).where(run_states.c.run_id == run_id)).mappings().one_or_none()
         return RunReport(**{name: row[name] for name in RunReport.__dataclass_fields__}) if row else None
 
-    def heard_at(self, run_id: str) -> int:
-        """When a run was last heard of, by the ledger's clock; 0: never."""
-        query = select(run_states.c.updated_at).where(run_states.c.run_id == run_id)
-        with self._read() as connection:
-            return int(connection.execute(query).scalar() or 0)
-
     def standings(self, run_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Generation and version in which these runs were last heard of, as far as they were."""
         columns = (run_states.c.run_id, run_states.c.generation, run_states.c.version)

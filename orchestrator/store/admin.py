@@ -2,7 +2,6 @@
 comes back, never on the path of a run."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from orchestrator.store.scripts import Scripts
 from schemas.ids import RunRef
@@ -24,7 +23,7 @@ class Admin:
         self._scripts = scripts
 
     def shard(self, shard: int) -> ShardFacts:
-        epoch, server = self._scripts.ask("MGET", self._key(shard, "epoch"), self._key(shard, "server"))
+        epoch, server = self._scripts.ask("MGET", *self._identity(shard))
         return ShardFacts(epoch, server, self._scripts.server())
 
     def is_whole(self, shard: int) -> bool:
@@ -35,7 +34,7 @@ class Admin:
     def shards(self) -> dict[int, ShardFacts]:
         """The same of all shards, in one round trip."""
         numbers = range(self._scripts.keys.shards)
-        words = [self._key(shard, name) for shard in numbers for name in ("epoch", "server")]
+        words = [name for shard in numbers for name in self._identity(shard)]
         found, ours = self._scripts.ask("MGET", *words), self._scripts.server()
         return {shard: ShardFacts(found[2 * shard], found[2 * shard + 1], ours) for shard in numbers}
 
@@ -71,5 +70,6 @@ class Admin:
         text = str(self._scripts.ask("INFO", section))
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
-    def _key(self, shard: int, name: str) -> Any:
-        return self._scripts.keys.prefix(shard) + name
+    def _identity(self, shard: int) -> tuple[str, str]:
+        keys = self._scripts.keys
+        return keys.shard_part(shard, "epoch"), keys.shard_part(shard, "server")

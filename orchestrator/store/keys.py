@@ -61,6 +61,10 @@ class Keys:
     def lock(self, ref: RunRef, step_id: str) -> str:
         return f"{self.prefix(self.shard_of(ref.run_id))}lock:run:{ref.run_id}:step:{step_id}"
 
+    def shard_part(self, shard: int, part: str) -> str:
+        """One of SHARD_PARTS."""
+        return self.prefix(shard) + part
+
     def due(self, shard: int, duty: str) -> str:
         return f"{self.prefix(shard)}due:{duty}"
 

@@ -56,7 +56,7 @@ class Restoring:
 
     def must_hold(self, shard: int, place: Place) -> None:
         """Ask whether the caller may still write, before he writes elsewhere. His writes here ask by themselves."""
-        token = self._scripts.ask("GET", self._scripts.keys.prefix(shard) + "restoring") or ""
+        token = self._scripts.ask("GET", self._scripts.keys.shard_part(shard, "restoring")) or ""
         if (self._scripts.server(), token) != (place.judged, place.token):
             raise Superseded(f"shard {shard} is not the one that was begun with")
 

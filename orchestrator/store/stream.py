@@ -71,7 +71,7 @@ class Stream:
         return str(about["last-generated-id"])
 
     def _key(self, shard: int) -> str:
-        return f"{self._scripts.keys.prefix(shard)}ledger"
+        return self._scripts.keys.shard_part(shard, "ledger")
 
 
 def position(entry_id: str) -> tuple[int, int]:

@@ -172,7 +172,7 @@ class Views:
 
     def last_pass(self, shard: int, duty: Duty) -> int:
         """When a pass over this duty last began in a shard; 0: never."""
-        return int(self._ask("HGET", self._keys.prefix(shard) + "pass", duty) or 0)
+        return int(self._ask("HGET", self._keys.shard_part(shard, "pass"), duty) or 0)
 
     def backlog(self, shard: int, duty: Duty, now: int) -> Backlog:
         """What a duty has before it in a shard."""

@@ -1,14 +1,10 @@
 """Flower on a running system: closed, for reading, and with the runs' tasks in the states they are in."""
 
-import base64
 import json
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,41 +13,13 @@ from orchestrator.local.address import free_port
 from schemas.ids import plan_task_id, step_task_id
 from tests.support.browser import browser
 from tests.support.environment import clean_environment
+from tests.support.flower import FLOWER, READY, Flower
 from tests.support.processes import Processes
 from tests.support.servers import Server, running_server
 from tests.support.system import System, running_system, step
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
-FLOWER = ("-m", "workers.cli", "flower")
-READY = r"service\.ready"
-
-
-class Flower:
-    """A running Flower, and what it answers."""
-
-    def __init__(self, port: int, secret: str) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-        self.credentials = f"mandor:{secret}"
-
-    def ask(self, path: str, *, method: str = "GET", credentials: str | None = None) -> tuple[int, str]:
-        """Status and body; credentials: `user:password`, empty for none."""
-        request = urllib.request.Request(self.url + path, b"{}" if method == "POST" else None, method=method)
-        given = self.credentials if credentials is None else credentials
-        if given:
-            request.add_header("Authorization", f"Basic {base64.b64encode(given.encode()).decode()}")
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as refused:
-            return refused.code, refused.read().decode()
-
-    def tasks(self) -> dict[str, Any]:
-        return dict(json.loads(self.ask("/api/tasks")[1]))
-
-    def state(self, task_id: str) -> str | None:
-        task = self.tasks().get(task_id)
-        return task["state"] if task else None
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,9 @@ from celery import Celery
 from orchestrator.flower import MAX_TASKS, password
 from orchestrator.local.address import free_port
 from schemas.ids import step_task_id
-from tests.acceptance.test_flower import FLOWER, READY, Flower
-from tests.faults.test_soak import rss_kb
 from tests.support.environment import clean_environment
-from tests.support.processes import Processes
+from tests.support.flower import FLOWER, READY, Flower
+from tests.support.processes import Processes, rss_kb
 from tests.support.servers import Server
 from tests.support.waiting import eventually
 

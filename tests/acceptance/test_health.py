@@ -152,7 +152,7 @@ def test_a_lost_epoch(server: Server, tmp_path: Path) -> None:
         system.processes.python("exporter", "-m", "workers.cli", "exporter", ready="service.ready")
         url, store = ask(system, "exporter"), system.installed.store
         turns(lambda: failing(url, "/readyz"), {"passes"}, 2 * EVERY_S)
-        key = f"{store.keys.prefix(3)}epoch"
+        key = store.keys.shard_part(3, "epoch")
         value = store.scripts.ask("GET", key)
         store.scripts.ask("DEL", key)
         turns(lambda: failing(url, "/readyz"), {"passes", "epoch"}, 2 * EVERY_S)

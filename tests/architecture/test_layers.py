@@ -43,6 +43,17 @@ def test_only_dispatch_builds_canvases() -> None:
     assert guilty <= {"orchestrator/dispatch.py"}
 
 
+def test_what_several_tests_use_is_no_test_itself() -> None:
+    """It lies in tests/support. A whole module of tests may be imported, to tell its tests once more elsewhere."""
+    guilty = [
+        f"{path.relative_to(ROOT)} takes {sorted(names)} from {module}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for module, names in imports(path)
+        if module.rpartition(".")[2].startswith("test_")
+    ]
+    assert guilty == []
+
+
 def test_every_library_is_a_declared_dependency() -> None:
     declared = declared_dependencies()
     for path in modules():

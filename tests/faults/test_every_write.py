@@ -4,104 +4,20 @@ What comes of the run must be what comes of it without a death, and every effect
 """
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from orchestrator import decisions
-from orchestrator.startover import NOTHING, Again
 from schemas.ids import RunRef
-from schemas.states import RunStatus, StepStatus
 from tests.support.deaths import Freezer, When
-from tests.support.mortals import Loss, Mortals, mortals, sales
+from tests.support.mortals import Loss, Mortals, mortals
 from tests.support.servers import Server
+from tests.support.stories import PASSES, STORIES, Story, of_effects, scene, told
 
-PASSES = ("store begin_pass", "store take_due")
 DRAWN = 6  # writes of each story, where not all of them have their turn
 PAIRS = 10  # of each story and loss
 WHEN: tuple[When, ...] = ("before", "after")
-EVERY_CLASS = ("pure", "idempotent", "transactional", "keyed", "once")
-
-
-@dataclass(frozen=True)
-class Story:
-    """What is submitted, what people do in between, and how it ends: without a death, and if what is `once` is lost.
-
-    twice: steps whose effect is had twice, for a person has said so.
-    """
-
-    actions: tuple[str, ...]
-    end: str
-    in_doubt: tuple[str, ...] = ()
-    person: Callable[[Mortals, RunRef], None] | None = None
-    fields: tuple[tuple[str, Any], ...] = ()
-    twice: tuple[str, ...] = ()
-
-
-def cancel(mortals: Mortals, ref: RunRef) -> None:
-    """When the first step has acted."""
-    while not mortals.world.acts:
-        mortals.turn(until=lambda: bool(mortals.world.acts))
-    mortals.insist(lambda: decisions.cancel(mortals.desk, ref.run_id, "anna"))
-
-
-def retry(mortals: Mortals, ref: RunRef, again: Again = NOTHING) -> None:
-    """When it has failed, and what it failed for was mended."""
-    mortals.rest()
-    mortals.world.told = True
-    assert mortals.row(ref).status == RunStatus.FAILED
-    mortals.insist(lambda: start_over(mortals, ref, again))
-
-
-def start_over(mortals: Mortals, ref: RunRef, again: Again) -> None:
-    """A person who is not answered looks first."""
-    if mortals.row(ref).ended_at is not None and not mortals.ledger.pending_decisions(1):
-        decisions.retry(mortals.desk, ref.run_id, "anna", again=again)
-
-
-def retry_from_the_first(mortals: Mortals, ref: RunRef) -> None:
-    retry(mortals, ref, Again(("s0",)))
-
-
-def retry_with_a_new_key(mortals: Mortals, ref: RunRef) -> None:
-    retry(mortals, ref, Again(("s0",), ("s0",)))
-
-
-def approve(mortals: Mortals, ref: RunRef) -> None:
-    mortals.insist(lambda: approve_if_asked(mortals, ref))
-
-
-def approve_if_asked(mortals: Mortals, ref: RunRef) -> None:
-    while True:
-        step = mortals.store.views.step(ref, "s1")
-        if step is not None and step.status == StepStatus.WAITING_APPROVAL:
-            decisions.approve(mortals.desk, ref.run_id, "anna")
-        if step is not None and step.status not in (StepStatus.PENDING, StepStatus.WAITING_APPROVAL):
-            return
-        mortals.turn()
-
-
-FOUR = ("keyed", "transactional", "idempotent", "until_told")
-STOP = (("policy", {"on_failure": "stop"}),)
-ASKED = (("policy", {"approvals": ["keyed"]}),)
-STORIES = {
-    "succeeds": Story(EVERY_CLASS, "succeeded", ("compensated",)),
-    "fails and is undone": Story((*EVERY_CLASS, "fails"), "compensated", ("compensation_failed",)),
-    "fails and stays as it is": Story(("keyed", "fails"), "failed", fields=STOP),
-    "is tried twice": Story(("flaky", "pure"), "succeeded"),
-    "cannot be undone": Story(("stays", "keyed", "fails"), "compensation_failed"),
-    "is cancelled": Story(("keyed", "transactional"), "compensated", person=cancel),
-    "is retried": Story(("keyed", "until_told"), "succeeded", person=retry, fields=STOP),
-    "is done again": Story(FOUR, "succeeded", person=retry_from_the_first, fields=STOP),
-    "is had once more": Story(FOUR, "succeeded", person=retry_with_a_new_key, fields=STOP, twice=("s0",)),
-    "is approved": Story(
-        ("pure", "keyed"), "succeeded", person=approve, fields=(("policy", {"approvals": ["keyed"]}),)
-    ),
-    "is refused": Story(("nobody_has_this",), "dead_lettered"),
-}
 
 
 @pytest.fixture
@@ -110,19 +26,6 @@ def installed(
 ) -> Iterator[Mortals]:
     with mortals(redis_server, namespace, tmp_path, monkeypatch, Mortals) as made:
         yield made
-
-
-def told(
-    mortals: Mortals, story: Story, *fatal: tuple[int, When], freezer: Freezer | None = None
-) -> tuple[RunRef, list[str]]:
-    """The story once, with these deaths; answers the writes that were begun."""
-    steps = [{"action": action, "params": {"x": i}} for i, action in enumerate(story.actions)]
-    ref = mortals.submitted(*steps, fatal=fatal, freezer=freezer, **dict(story.fields))
-    if story.person:
-        story.person(mortals, ref)
-    mortals.rest()
-    mortals.doors.fatal = frozenset()
-    return ref, list(mortals.doors.passed)
 
 
 LOSSES = ["child", pytest.param("host", marks=pytest.mark.full)]
@@ -242,33 +145,13 @@ def judged(mortals: Mortals, story: Story, ref: RunRef, *, may_doubt: bool) -> l
     wrong = [] if row.status in allowed else [f"it is {row.status}, not {allowed}"]
     if state is None or (state.status, state.version) != (row.status, row.version):
         wrong.append(f"the store says {state}, the ledger {row.status} {row.version}")
-    return [*wrong, *_versions(mortals, ref), *_effects(mortals, story, ref), *_letters(mortals, row.status, ref)]
+    return [*wrong, *_versions(mortals, ref), *of_effects(mortals, story, ref), *_letters(mortals, row.status, ref)]
 
 
 def _versions(mortals: Mortals, ref: RunRef) -> Iterator[str]:
     events = mortals.store.views.events(ref)
     if [event.version for event in events] != list(range(1, len(events) + 1)):
         yield f"versions {[event.version for event in events]}"
-
-
-def _effects(mortals: Mortals, story: Story, ref: RunRef) -> Iterator[str]:
-    statuses = {step.id: step.status for step in mortals.store.views.steps(ref)}
-    for index, action in enumerate(story.actions):
-        step_id = f"s{index}"
-        if action in ("pure", "fails", "until_told") or step_id not in statuses:
-            continue
-        done, undone = (_count(mortals, action, ref, step_id, what) for what in ("do", "undo"))
-        unknown = statuses[step_id] == StepStatus.COMPENSATION_FAILED
-        stands = statuses[step_id] == StepStatus.COMPLETED
-        too_often = done > (2 if step_id in story.twice else 1) and action != "idempotent"
-        if too_often or undone > done or not (unknown or (done > undone) == stands):
-            yield f"{step_id} ({action}) is {statuses[step_id]}, done {done} times, undone {undone} times"
-
-
-def _count(mortals: Mortals, action: str, ref: RunRef, step_id: str, what: str) -> int:
-    if action == "transactional":
-        return sales(mortals.ledger, ref, step_id, what)
-    return mortals.world.count(what, step_id)
 
 
 def _letters(mortals: Mortals, status: str, ref: RunRef) -> Iterator[str]:
@@ -280,10 +163,3 @@ def _letters(mortals: Mortals, status: str, ref: RunRef) -> Iterator[str]:
         yield f"no letter about a run that is {status}: {letters}"
     if len(letters) != len(set(letters)):
         yield f"the same letter twice: {letters}"
-
-
-def scene(mortals: Mortals, ref: RunRef) -> str:
-    """What happened, for a person."""
-    events = [f"{event.version} {event.event} {event.fields}" for event in mortals.store.views.events(ref)]
-    writes = [name for name in mortals.doors.passed if name not in PASSES]
-    return "\n".join(map(str, (*writes, *events, *mortals.world.acts)))

@@ -19,10 +19,12 @@ from orchestrator.errors import DecisionRefused, NotFound, StoreAmnesia, StoreMo
 from orchestrator.supervisors import audit_runs, drain_ledger
 from schemas.ids import RunRef
 from schemas.states import StepStatus
-from tests.faults.test_every_write import STORIES, Story, _count, _effects, scene, told
+from tests.support import forgetting
 from tests.support.deaths import When
+from tests.support.forgetting import Copy
 from tests.support.mortals import Mortals, mortals
-from tests.support.servers import Server, keys_of
+from tests.support.servers import Server
+from tests.support.stories import STORIES, Story, count, of_effects, scene, told
 
 DRAWN = 8  # of each story and loss, where all are told
 NOTHING_OUTSIDE = ("pure", "fails")
@@ -34,7 +36,7 @@ class Forgetful(Mortals):
     """A death takes along what the server has in memory. copied: the copy that is put in its place, if there is one."""
 
     loss: Any = "host"
-    copied: dict[str, tuple[bytes, int]] | None = None
+    copied: Copy | None = None
     drained: bool = True
     server: Redis = field(init=False)
 
@@ -51,18 +53,12 @@ class Forgetful(Mortals):
     def forget(self) -> None:
         """The broker's messages lie on the same server."""
         self.doors.sent.clear()
-        names = keys_of(self.server, self.settings.namespace)
-        if names:
-            self.server.delete(*names)
-        for name, (value, ttl_ms) in (self.copied or {}).items():
-            self.server.restore(name, ttl_ms, value)
+        forgetting.put_back(self.server, self.settings.namespace, self.copied or {})
         if self.copied:
-            self.server.set(f"{self.store.keys.prefix(0)}server", "the one before")
+            forgetting.restart(self.server, self.store.keys)
 
     def copy(self) -> None:
-        """What an operator would put back."""
-        names = keys_of(self.server, self.settings.namespace)
-        self.copied = {name: (self.server.dump(name), max(self.server.pttl(name), 0)) for name in names}  # type: ignore[misc]
+        self.copied = forgetting.copy_of(self.server, self.settings.namespace)
 
     def passes(self) -> tuple[Callable[[], object], ...]:
         given = (self.store, self.ledger, self.settings)
@@ -174,7 +170,7 @@ def judged(made: Forgetful, story: Story, ref: RunRef) -> list[str]:
     versions = [event.version for event in made.store.views.events(ref)]
     if versions != sorted(set(versions)):
         wrong.append(f"versions {versions}")
-    return [*wrong, *_effects(made, story, ref)]
+    return [*wrong, *of_effects(made, story, ref)]
 
 
 def _outside(made: Forgetful, story: Story, ref: RunRef, status: str) -> Iterator[str]:
@@ -182,7 +178,7 @@ def _outside(made: Forgetful, story: Story, ref: RunRef, status: str) -> Iterato
     for index, action in enumerate(story.actions):
         if action in NOTHING_OUTSIDE:
             continue
-        done, undone = (_count(made, action, ref, f"s{index}", what) for what in ("do", "undo"))
+        done, undone = (count(made, action, ref, f"s{index}", what) for what in ("do", "undo"))
         left = undone < done and status in UNDONE and action != "stays"
         if (done > 1 and action != "idempotent") or undone > done or left:
             yield f"s{index} ({action}) was done {done} times, undone {undone} times; its run is {status}"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from uuid import uuid4
 
 from orchestrator import dispatch, verification
+from tests.support.forgetting import restart
 from tests.support.system import System, plan_text, step
 from tests.support.waiting import eventually
 
@@ -11,8 +12,7 @@ from tests.support.waiting import eventually
 def test_a_worker_waits_until_the_server_was_verified(new_system: Callable[..., System]) -> None:
     system = new_system()
     installed = system.installed
-    for shard in range(installed.store.shards):
-        installed.app.backend.client.set(f"{installed.store.keys.prefix(shard)}server", "another")
+    restart(installed.app.backend.client, installed.store.keys)
     system.processes.worker("control", queues="control", concurrency=1)
     plan = plan_text(step("test.echo", "a", value="x"))
     answer = dispatch.send_submission(installed.app, {"plan": plan}, str(uuid4()))

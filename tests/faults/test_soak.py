@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from orchestrator import dispatch
+from tests.support.processes import rss_kb
 from tests.support.servers import is_permanent
 from tests.support.system import System, plan_text, step
 from tests.support.waiting import eventually
@@ -71,8 +72,3 @@ def group_of(pid: int) -> int:
         return os.getpgid(pid)
     except ProcessLookupError:
         return 0
-
-
-def rss_kb(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))

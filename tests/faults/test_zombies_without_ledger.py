@@ -9,7 +9,7 @@ from signal import SIGINT
 
 import pytest
 
-from tests.faults.test_undo import ACTION_OF, ONE_TRY, assert_every_effect_is_accounted_for
+from tests.support.accounts import ACTION_OF, ONE_TRY, assert_every_effect_is_accounted_for
 from tests.support.postgres import running_postgres
 from tests.support.system import LEASE_S, SWEEP_S, System, step
 from tests.support.waiting import eventually

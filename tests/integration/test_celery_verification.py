@@ -11,6 +11,7 @@ from orchestrator.settings import Settings
 from orchestrator.store import open_store
 from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef
+from tests.support.forgetting import restart
 from tests.support.installation import Installation, installation
 from tests.support.servers import Server
 
@@ -28,12 +29,6 @@ def fence(ours: Installation, ref: RunRef) -> int:
     return state.fence
 
 
-def another_server(ours: Installation, server: Server) -> None:
-    """What a restart looks like: the shards name a server that is not the one we talk to."""
-    for shard in range(ours.store.shards):
-        server.client.set(ours.store.keys.prefix(shard) + "server", "the one before")
-
-
 @pytest.fixture
 def server(new_server: Callable[[], Server]) -> Server:
     return new_server()
@@ -49,7 +44,7 @@ def test_after_a_restart_nothing_goes_on_until_it_was_verified(server: Server, t
     with installation(server.url, tmp_path) as ours:
         ref = submitted(ours, "r")
         before = fence(ours, ref)
-        another_server(ours, server)
+        restart(server.client, ours.store.keys)
         with pytest.raises(StoreMoved, match="verif"):
             ours.store.runs.claim_plan(ref, 1, "claim", "w")
         found = verification.verify(ours.ledger, ours.store, ours.settings)
@@ -63,7 +58,7 @@ def test_a_run_that_had_a_plan_and_is_missing_stops_everything(server: Server, t
     with installation(server.url, tmp_path) as ours:
         ref = submitted(ours, "r")
         ours.ledger.store_plan(ref.run_id, 1, "a" * 64, "{}", "p")
-        another_server(ours, server)
+        restart(server.client, ours.store.keys)
         server.client.delete(ours.store.keys.state(ref))
         with pytest.raises(StoreAmnesia, match="behind"):
             verification.verify(ours.ledger, ours.store, ours.settings)
@@ -74,7 +69,7 @@ def test_a_run_that_had_a_plan_and_is_missing_stops_everything(server: Server, t
 def test_a_run_without_a_plan_is_created_again(server: Server, tmp_path: Path) -> None:
     with installation(server.url, tmp_path) as ours:
         ref = submitted(ours, "r")
-        another_server(ours, server)
+        restart(server.client, ours.store.keys)
         server.client.delete(ours.store.keys.state(ref))
         assert verification.verify(ours.ledger, ours.store, ours.settings).adopted == 1
         assert ours.store.views.run(ref) is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator import recalled
-from orchestrator.errors import LedgerUnavailable, StoreRefused, StoreUnavailable
+from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.ledger import Ledger
 from orchestrator.settings import Settings
 from orchestrator.store.new import NewPlan, plan_as_text, plan_from_text
@@ -17,8 +17,6 @@ from orchestrator.store.stream import BEGINNING
 from orchestrator.supervisors import drain_ledger
 from orchestrator.supervisors.passes import Counts
 from schemas.states import Fact, RunStatus
-from tests.integration.test_submission import ours, submit  # noqa: F401
-from tests.support.installation import Installation
 from tests.support.ledgers import fresh_ledger, run_named
 from tests.support.servers import Server
 from tests.support.stores import Scene, clocked_store, new_step, ref_of
@@ -88,7 +86,7 @@ def test_the_stream_outlives_the_runs_that_it_tells_of(world: World) -> None:
     world.store.runs.cancel(world.ref, 1)
     world.store.runs.confirm_end(world.ref, 1)
     names = world.store.keys
-    assert world.store.scripts.ask("TTL", f"{names.prefix(0)}ledger") == -1
+    assert world.store.scripts.ask("TTL", names.shard_part(0, "ledger")) == -1
     assert world.store.scripts.ask("TTL", names.state(world.ref)) > 0
 
 
@@ -184,21 +182,3 @@ def test_a_run_that_was_lost_before_its_last_moments_were_drained_has_completed_
 def test_an_admitted_plan_reads_back_as_it_was() -> None:
     plan = NewPlan("p", "e" * 64, 7, 9, (new_step("a", 0), new_step("b", 1, "a", refs=("a",), approval=True)))
     assert plan_from_text(plan_as_text(plan)) == plan
-
-
-def test_too_far_behind_no_new_run_is_taken(ours: Installation) -> None:  # noqa: F811
-    first = submit(ours, request_id="first")
-    limited = ours.settings.model_copy(update={"undrained_most": 1})
-    narrow = Installation(ours.app, ours.store, ours.ledger, limited)
-    same_shard = [
-        name for name in map(str, range(100)) if shard_of(ours, name) == ours.store.keys.shard_of(first.run_id)
-    ]
-    with pytest.raises(StoreRefused, match="wait for the ledger"):
-        submit(narrow, request_id=same_shard[0])
-    assert [row.request_id for row in ours.ledger.runs(10)] == ["first"]
-    drain_ledger.run_once(ours.store, ours.ledger, limited)
-    assert submit(narrow, request_id=same_shard[0]).created
-
-
-def shard_of(ours: Installation, request_id: str) -> int:  # noqa: F811
-    return ours.store.keys.shard_of(ref_of(request_id).run_id)

@@ -111,8 +111,8 @@ def test_an_end_that_the_ledger_does_not_know(ours: Installation) -> None:
 
 def test_shards_that_are_not_ours(ours: Installation) -> None:
     store = ours.store
-    store.scripts.ask("DEL", f"{store.keys.prefix(0)}epoch")
-    store.scripts.ask("SET", f"{store.keys.prefix(1)}server", "another")
+    store.scripts.ask("DEL", store.keys.shard_part(0, "epoch"))
+    store.scripts.ask("SET", store.keys.shard_part(1, "server"), "another")
     assert family(scrape(ours), "mandor_shards") == {"lost": 1, "moved": 1}
 
 

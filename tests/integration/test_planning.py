@@ -11,8 +11,9 @@ from orchestrator.admission import validate_handoff
 from schemas.dead_letter import DeadLetterKind
 from schemas.plan import ExecutionPlan
 from schemas.policy import Policy
+from tests.support.plans import PLAN_ID
 from tests.support.servers import Server
-from tests.support.workbench import PLAN_ID, Run, Workbench, workbench
+from tests.support.workbench import Run, Workbench, workbench
 from workers.context import Context, PermanentError
 from workers.plan_context import PlanContext, step
 from workers.reports import GivenUp, Later, Nothing, Planned

@@ -26,13 +26,14 @@ from orchestrator.supervisors import audit_runs, drain_ledger
 from orchestrator.supervisors.passes import Counts
 from schemas.ids import RunRef, run_id_for
 from schemas.states import EffectClass, Fact
+from tests.support import forgetting
+from tests.support.forgetting import Copy
 from tests.support.installation import celery_app
-from tests.support.servers import Server, keys_of
+from tests.support.servers import Server
 from tests.support.workbench import Run, Workbench, narrowed, workbench
 from workers import execution
 from workers.context import Context, PermanentError
 
-Copy = dict[str, tuple[Any, int]]  # of each key what it holds, and for how long
 CLASSES = [effect.value for effect in EffectClass]
 ROWED = ["keyed", "once", "transactional"]
 
@@ -81,14 +82,10 @@ class World:
         drain_ledger.run_once(self.bench.store, self.bench.ledger, self.bench.settings)
 
     def forget(self) -> None:
-        """What FLUSHALL does, to this namespace."""
-        names = keys_of(self.server.client, self.bench.settings.namespace)
-        if names:
-            self.server.client.delete(*names)
+        forgetting.forget(self.server.client, self.bench.settings.namespace)
 
     def another_server(self) -> None:
-        """What a restart looks like."""
-        self.server.client.set(self.bench.store.keys.prefix(0) + "server", "the one before")
+        forgetting.restart(self.server.client, self.bench.store.keys)
 
     def rows(self) -> list[tuple[Any, ...]]:
         """All effect rows as they are."""
@@ -318,9 +315,7 @@ def services(world: World) -> tuple[Any, Any, Any]:
 
 def copied_back(world: World, copy: Copy) -> None:
     """The server that had been there all the time answers again."""
-    world.forget()
-    for name, (value, ttl_ms) in copy.items():
-        world.server.client.restore(name, ttl_ms, value)
+    forgetting.put_back(world.server.client, world.bench.settings.namespace, copy)
 
 
 def test_a_shard_that_is_whole_again_is_left_alone(world: World) -> None:
@@ -760,9 +755,7 @@ def test_a_server_without_the_run_or_its_place_in_due_is_no_obstacle(world: Worl
 
 
 def old_copy(world: World) -> Copy:
-    client = world.server.client
-    names = keys_of(client, world.bench.settings.namespace)
-    return {name: (client.dump(name), max(client.pttl(name), 0)) for name in names}
+    return forgetting.copy_of(world.server.client, world.bench.settings.namespace)
 
 
 def put_back(world: World, copy: Copy) -> None:

@@ -13,12 +13,12 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator.settings import Settings
+from tests.support.corpora import cases, raw_of
 from tests.support.models import KEY, ModelServer, Refuses, Says, Turn, model_server
-from tests.support.plans import HASH
+from tests.support.plans import HASH, PLAN_ID
 from tests.support.plans import plan_text as stock_plan
 from tests.support.servers import Server
-from tests.support.workbench import PLAN_ID, Run, Workbench, workbench
-from tests.unit.admission.test_corpus import cases, raw_of
+from tests.support.workbench import Run, Workbench, workbench
 from workers import planning
 from workers.context import Context
 from workers.plan_context import PlanContext

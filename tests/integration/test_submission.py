@@ -9,13 +9,21 @@ from uuid import uuid4
 import pytest
 
 from orchestrator import dispatch, submission
-from orchestrator.errors import LedgerUnavailable, StoreUnavailable, SubmissionConflict, SubmissionRefused
+from orchestrator.errors import (
+    LedgerUnavailable,
+    StoreRefused,
+    StoreUnavailable,
+    SubmissionConflict,
+    SubmissionRefused,
+)
+from orchestrator.supervisors import drain_ledger
 from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef
 from schemas.run import SubmitAnswer
 from schemas.states import RunStatus
 from tests.support.installation import Installation, installation
 from tests.support.servers import Server
+from tests.support.stores import ref_of
 
 FIELDS: dict[str, Any] = {"planner": "orders.fulfil", "context": {"order": 7}}
 
@@ -201,3 +209,21 @@ def test_ids_and_content_stay_apart(ours: Installation, redis_server: Server) ->
     (message,) = redis_server.client.lrange(ours.queue("plan"), 0, -1)
     assert len(message) < 8192
     assert "secret" not in str(message)
+
+
+def test_too_far_behind_no_new_run_is_taken(ours: Installation) -> None:
+    first = submit(ours, request_id="first")
+    limited = ours.settings.model_copy(update={"undrained_most": 1})
+    narrow = Installation(ours.app, ours.store, ours.ledger, limited)
+    same_shard = [
+        name for name in map(str, range(100)) if shard_of(ours, name) == ours.store.keys.shard_of(first.run_id)
+    ]
+    with pytest.raises(StoreRefused, match="wait for the ledger"):
+        submit(narrow, request_id=same_shard[0])
+    assert [row.request_id for row in ours.ledger.runs(10)] == ["first"]
+    drain_ledger.run_once(ours.store, ours.ledger, limited)
+    assert submit(narrow, request_id=same_shard[0]).created
+
+
+def shard_of(ours: Installation, request_id: str) -> int:
+    return ours.store.keys.shard_of(ref_of(request_id).run_id)

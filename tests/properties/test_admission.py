@@ -15,8 +15,8 @@ from orchestrator import admission
 from orchestrator.admission import MAX_ISSUES, Catalogue, PayloadDrift, Referable, readmit
 from schemas.canonical import canonical_text
 from schemas.policy import Policy
+from tests.support.corpora import cases, raw_of
 from tests.support.plans import ENTITY, HASH, PLAN_ID, admit, built_in, command, file, plan_text, record
-from tests.unit.admission.test_corpus import cases, raw_of
 from workers import Context
 from workers.actions.commands import RunCommand
 from workers.actions.files import CreateFile

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from schemas.canonical import MAX_SAFE_INTEGER, NotCanonical, canonical_bytes, hash_of, parse_json
 from schemas.ids import InvalidId, group_id, idempotency_key, run_id_for, session_key, step_task_id, step_token
+from tests.support.plans import PLAN_ID
 
 LIMIT = 1_000_000
-PLAN = "3f2b6c1e-9a4d-4c57-8e21-0b7d5a6f9c10"
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 integers = st.integers(-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER)
@@ -145,4 +145,4 @@ def test_session_keys_differ_and_stay_in_their_alphabet(one: str, other: str) ->
 @given(st.dictionaries(texts, values, max_size=4), st.dictionaries(texts, values, max_size=4))
 def test_tokens_are_equal_where_params_are(one: dict[str, Any], other: dict[str, Any]) -> None:
     same = canonical_bytes(one) == canonical_bytes(other)
-    assert (step_token(PLAN, 0, "pay", one) == step_token(PLAN, 0, "pay", other)) == same
+    assert (step_token(PLAN_ID, 0, "pay", one) == step_token(PLAN_ID, 0, "pay", other)) == same

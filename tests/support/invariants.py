@@ -10,10 +10,10 @@ from typing import Any
 
 from orchestrator.ledger.history import Happened
 from schemas.run import RunView
+from schemas.states import RUN_TERMINAL
 from tests.support.system import System
 
-TERMINAL = ("succeeded", "failed", "cancelled", "dead_lettered", "compensated", "compensation_failed")
-ENDS = {f"run.{status}" for status in TERMINAL} | {"plan.rejected"}
+ENDS = {f"run.{status}" for status in RUN_TERMINAL} | {"plan.rejected"}
 REPEATABLE = ("test.note", "test.order")  # idempotent, and keyed: more than once under one key is once
 
 
@@ -24,7 +24,7 @@ def assert_holds(system: System, view: RunView) -> None:
     # of a run that was lost before its last transitions were drained, some steps stand as they were heard of last
     told = view.status == "succeeded" or (events and events[-1].version >= view.version)
     broken = [*of_events(events), *(of_effects(view, lines) if told else ())]
-    if view.status not in TERMINAL:
+    if view.status not in RUN_TERMINAL:
         broken.append(f"I9: it is {view.status}")
     assert not broken, f"{broken}\n{view}\n" + "\n".join(map(str, (*events, *lines)))
 

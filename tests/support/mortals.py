@@ -37,6 +37,7 @@ from schemas.run import Submission
 from tests.support.deaths import Doors, Freezer, When, doors
 from tests.support.installation import celery_app
 from tests.support.ledgers import fresh_ledger, url_of
+from tests.support.plans import PLAN_ID
 from tests.support.servers import Server
 from tests.support.stores import Clock, clocked_store
 from workers import closing, execution, late, planning, undo
@@ -50,7 +51,6 @@ Loss = Literal["child", "host"]
 SWEEP_MS = 2000
 WAIT_MS = 25 * 3_600_000  # longer than any wait for a person
 TURNS = 400
-PLAN_ID = "3f2b6c1e-9a4d-4c57-8e21-0b7d5a6f9c10"
 
 
 class Params(BaseModel):

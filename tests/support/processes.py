@@ -118,3 +118,9 @@ class Processes:
         with self._news:
             self._lines.append((name, line))
             self._news.notify_all()
+
+
+def rss_kb(pid: int) -> int:
+    """The resident memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))

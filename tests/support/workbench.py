@@ -20,14 +20,13 @@ from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage
 from schemas.policy import Policy, PolicyRequest, meet, policy_hash, policy_text
 from schemas.run import Submission, submission_hash, submission_text
 from tests.support.ledgers import fresh_ledger
+from tests.support.plans import PLAN_ID
 from tests.support.stores import Clock, clocked_store
 from workers import closing, execution, late, planning, undo
 from workers.registry import Registry
 from workers.reports import Report
 from workers.services import Letter, Services
 from workers.workspace import Workspaces
-
-PLAN_ID = "3f2b6c1e-9a4d-4c57-8e21-0b7d5a6f9c10"
 
 
 @dataclass

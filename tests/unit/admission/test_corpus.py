@@ -1,49 +1,12 @@
 """The corpora: each answer gets the verdict that is written beside it."""
 
-import ast
-import json
-import operator
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.admission import Catalogue, PayloadDrift
+from tests.support.corpora import cases, raw_of
 from tests.support.plans import admit, built_in, plan_text
-
-CORPORA = Path(__file__).parents[2] / "corpora"
-OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Mult: operator.mul,
-    ast.Mod: operator.mod,
-}
-
-
-def cases(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (CORPORA / name).read_text().splitlines()]
-
-
-def built(node: ast.expr) -> Any:
-    """The text that a case's expression builds: literals, + * %, and the methods join and replace."""
-    if isinstance(node, ast.BinOp):
-        return OPERATORS[type(node.op)](built(node.left), built(node.right))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        assert node.func.id == "chr"
-        return chr(built(node.args[0]))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        assert node.func.attr in {"join", "replace"}
-        return getattr(built(node.func.value), node.func.attr)(*(built(argument) for argument in node.args))
-    if isinstance(node, ast.List | ast.Tuple):
-        items = [built(item) for item in node.elts]
-        return tuple(items) if isinstance(node, ast.Tuple) else items
-    return ast.literal_eval(node)
-
-
-def raw_of(case: dict[str, Any]) -> str:
-    if "raw" in case:
-        return str(case["raw"])
-    return str(built(ast.parse(case["raw_expr"], mode="eval").body))
 
 
 def verdict_of(raw: str) -> tuple[str, set[str | None]]:

@@ -18,9 +18,9 @@ from schemas.ids import (
     step_task_id,
     step_token,
 )
+from tests.support.plans import PLAN_ID
 
 RUN = run_id_for("celery", None, "request-1")
-PLAN = "3f2b6c1e-9a4d-4c57-8e21-0b7d5a6f9c10"
 
 
 def test_a_run_id_is_a_uuid_of_version_8() -> None:
@@ -103,25 +103,25 @@ def test_counts_are_integers(count: Any) -> None:
     with pytest.raises(InvalidId):
         idempotency_key(RUN, "s", count)
     with pytest.raises(InvalidId):
-        step_token(PLAN, count, "a", {})
+        step_token(PLAN_ID, count, "a", {})
     with pytest.raises(InvalidId):
         group_id(RUN, 0)
 
 
 def test_a_token_follows_what_the_step_does() -> None:
-    token = step_token(PLAN, 0, "pay", {"a": 1, "b": [1.0]})
-    assert token == step_token(PLAN.upper(), 0, "pay", {"b": [1], "a": 1.0})
+    token = step_token(PLAN_ID, 0, "pay", {"a": 1, "b": [1.0]})
+    assert token == step_token(PLAN_ID.upper(), 0, "pay", {"b": [1], "a": 1.0})
     others = [
-        step_token(PLAN, 1, "pay", {"a": 1, "b": [1]}),
-        step_token(PLAN, 0, "pays", {"a": 1, "b": [1]}),
-        step_token(PLAN, 0, "pay", {"a": 1, "b": []}),
+        step_token(PLAN_ID, 1, "pay", {"a": 1, "b": [1]}),
+        step_token(PLAN_ID, 0, "pays", {"a": 1, "b": [1]}),
+        step_token(PLAN_ID, 0, "pay", {"a": 1, "b": []}),
     ]
     assert token not in others
-    assert step_token(PLAN, 0, "pay", {"n": 2**70}) != step_token(PLAN, 0, "pay", {"n": 2**70 + 1})
+    assert step_token(PLAN_ID, 0, "pay", {"n": 2**70}) != step_token(PLAN_ID, 0, "pay", {"n": 2**70 + 1})
 
 
 @pytest.mark.parametrize(
-    ("plan", "action"), [("x", "pay"), (PLAN + ":0", "pay"), (PLAN, "Pay"), (PLAN, "a:b"), (PLAN, "")]
+    ("plan", "action"), [("x", "pay"), (PLAN_ID + ":0", "pay"), (PLAN_ID, "Pay"), (PLAN_ID, "a:b"), (PLAN_ID, "")]
 )
 def test_a_token_refuses_what_would_blur_it(plan: str, action: str) -> None:
     with pytest.raises(InvalidId):

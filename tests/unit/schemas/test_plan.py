@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from schemas.issues import issues_of
 from schemas.plan import ExecutionPlan, InvalidGraph, ResultRef, Step, with_defaults
-
-PLAN_ID = "3f2b6c1e-9a4d-4c57-8e21-0b7d5a6f9c10"
+from tests.support.plans import PLAN_ID
 
 
 def plan(*steps: Any, **fields: Any) -> ExecutionPlan:
