@@ -11,19 +11,13 @@ from orchestrator.telemetry.signals import ListenerFailed
 
 Listener = Callable[[Occurrence], None]
 _listeners: list[Listener] = []
-_broken: set[Listener] = set()
+_broken: list[Listener] = []  # by identity: a listener need not be hashable
 
 
 def listen(listener: Listener) -> None:
     """Hear every fact of this process from now on; its future children inherit that. Once is enough."""
     if listener not in _listeners:
         _listeners.append(listener)
-
-
-def unlisten(listener: Listener) -> None:
-    """Hear no more."""
-    if listener in _listeners:
-        _listeners.remove(listener)
 
 
 def emit(fact: Occurrence) -> None:
@@ -36,7 +30,13 @@ def emit(fact: Occurrence) -> None:
 
 
 def _report(listener: Listener, error: Exception) -> None:
-    if listener in _broken:
+    if any(listener is one for one in _broken):
         return
-    _broken.add(listener)
-    emit(ListenerFailed(f"{listener.__module__}.{listener.__qualname__}", type(error).__name__))
+    _broken.append(listener)
+    emit(ListenerFailed(_name_of(listener), type(error).__name__))
+
+
+def _name_of(listener: Listener) -> str:
+    """Of a function its own; of an object that is called, as the counters are, its class's."""
+    named = listener if hasattr(listener, "__qualname__") else type(listener)
+    return f"{named.__module__}.{named.__qualname__}"

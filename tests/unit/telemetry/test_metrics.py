@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -229,19 +231,51 @@ def test_every_fact_that_exists_is_counted_or_left_out_on_purpose(counted: Metri
     }
 
 
-def test_a_listener_that_breaks_harms_nobody_and_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass
+class FullDisk:
+    """A listener that is an object, as the counters are; a dataclass has no hash."""
+
+    errno: int = 28
+
+    def __call__(self, _: events.Occurrence) -> None:
+        raise OSError(self.errno, "no space left")
+
+
+def full_disk(_: events.Occurrence) -> None:
+    raise OSError("no space left")
+
+
+def listen_alone(monkeypatch: pytest.MonkeyPatch, *listeners: facts.Listener) -> None:
+    """These hear what is told from here on, and nobody else; none of them was ever reported."""
+    monkeypatch.setattr(facts, "_listeners", list(listeners))
+    monkeypatch.setattr(facts, "_broken", [])
+
+
+@pytest.mark.parametrize(
+    ("broken", "name"),
+    [
+        (full_disk, "full_disk"),
+        (FullDisk(), "FullDisk"),
+        (FullDisk().__call__, "FullDisk.__call__"),
+        (partial(full_disk), "functools.partial"),
+    ],
+)
+def test_a_listener_that_breaks_harms_nobody_and_is_told_of_once(
+    monkeypatch: pytest.MonkeyPatch, broken: facts.Listener, name: str
+) -> None:
     heard: list[events.Occurrence] = []
-
-    def broken(_: events.Occurrence) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(facts, "_listeners", [broken, heard.append])
+    listen_alone(monkeypatch, broken, heard.append)
     for _ in range(3):
         logs.emit(events.Published(1))
     told = [fact for fact in heard if isinstance(fact, signals.ListenerFailed)]
     assert [fact.kind for fact in told] == ["OSError"]
-    assert told[0].listener.endswith("broken")
+    assert told[0].listener.endswith(name)
     assert len(heard) == 4
+
+
+def test_listeners_that_all_break_harm_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    listen_alone(monkeypatch, FullDisk(), full_disk)
+    logs.emit(events.Published(1))
 
 
 def test_no_code_that_works_counts_for_itself() -> None:
