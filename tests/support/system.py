@@ -115,4 +115,3 @@ def running_system(redis_url: str, folder: Path, *, actions: str = ACTIONS, **se
                 yield system
             finally:
                 system.end_steps()
-                processes.stop(*processes.running())
