@@ -120,7 +120,7 @@ def speak_plain_json(**_: Any) -> None:
 
 
 def _no_ticks(record: logging.LogRecord) -> bool:
-    """Beat tells of every tick, five in two seconds; the supervisors tell when they found something."""
+    """Beat tells of every tick, several a second; the supervisors tell when they found something."""
     return "Sending due task" not in str(record.msg)
 
 

@@ -1,7 +1,8 @@
 """What people decide about runs: cancel, pause, resume, retry, approve, resolve.
 
 Each is written into the ledger before anything moves, with the generation it was made in, by whom and why; then come
-the effect row (resolve only), the store's transition, the messages it asks for, and the outcome in the ledger. A crash
+effect rows (of a step that is resolved, or done again), the store's transition, the messages it asks for, and the
+outcome in the ledger. A crash
 between any two is ended by the supervisor that repeats decisions without an outcome: the store knows a decision by its
 id and answers a repeat what it answered before. No worker has to listen; who decides also carries out.
 

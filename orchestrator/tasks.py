@@ -247,7 +247,7 @@ def settle(self: Any, /, **fields: Any) -> None:
 
 
 def _supervisor(name: str, run_once: Callable[[], Counts]) -> None:
-    # no events: a tick every 0.4 s would soon be all that Flower remembers
+    # no events: several ticks a second would soon be all that Flower remembers
     @app.task(name=names.supervisor_task(name), bind=True, ignore_result=True, send_events=False)
     def sweep(self: Any) -> None:
         started = time.monotonic()

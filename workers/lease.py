@@ -3,7 +3,9 @@
 One thread a process renews each lease at a third of its length and watches the clock. It raises a flag with a reason:
 the store said that the claim is lost or the run is ending, the attempt's time is up, the worker shuts down, or the
 store was silent for so long that somebody else must be assumed to hold the claim. `check` raises on that flag. An
-action that has not returned one grace later takes its whole process with it: SIGKILL, which nothing can catch.
+attempt that has not returned one grace later, or not told the ledger of its effect, takes its whole process with it:
+SIGKILL, which nothing can catch. Spared is one that has returned and whose claim somebody else may have ended: of its
+effect it alone knows.
 
 Silence: a lease that nobody has ended can still be renewed after its time, and supervisors that come back from an
 outage wait one lease before they reclaim anything. So it takes two leases without an answer.

@@ -88,7 +88,7 @@ def undo(self: Any, /, **fields: Any) -> None:
 
 @app.task(name=names.UNDO_LATE, bind=True, base=ClaimTask, reject_on_worker_lost=False, acks_on_timeout=True)
 def undo_late(self: Any, /, **fields: Any) -> None:
-    """Undo what came after its step had been undone. One try: there is a letter about it already."""
+    """Undo what came after its step had been undone. One try: a supervisor sees whether it came back."""
     _tell(self, UndoFailed, lambda: late.undo_late(read_message(self, LateMessage, fields), services()))
 
 

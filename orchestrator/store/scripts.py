@@ -33,7 +33,8 @@ DRAWN: Mapping[str, Callable[[], str]] = {
     "call_id": lambda: uuid4().hex,
     "jitter": lambda: f"{random.random():.6f}",
 }
-MEND = "look at the server, then run `mandor ledger verify`"
+TAKEN_OVER = "supervisors hold it against the ledger; without them `mandor ledger verify` does"
+BUILT_AGAIN = "supervisors build it again from the ledger; without them `mandor ledger restore` does"
 # pauses between the tries of one call, in seconds; a repeat is safe: scripts answer a repeated claim what they answered
 PAUSES = (0.05, 0.2, 0.5)
 
@@ -133,9 +134,11 @@ class Scripts:
         reply = self._try(script, keys, values, rest)
         word, *fields = reply
         if word == "amnesia":
-            raise StoreAmnesia("the store does not know this installation: its memory was lost or replaced", hint=MEND)
+            raise StoreAmnesia(
+                "the store does not know this installation: its memory was lost or replaced", hint=BUILT_AGAIN
+            )
         if word == "moved":
-            raise StoreMoved("the store is another server, or restarted, and has not been verified", hint=MEND)
+            raise StoreMoved("the store is another server, or restarted, and has not been verified", hint=TAKEN_OVER)
         return Reply(word, dict(zip(script.replies[word], fields, strict=False)))
 
     def ask(self, *words: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from orchestrator.settings import Settings, env_name
+from orchestrator.settings import Settings, _broken, env_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 ROW = re.compile(r"^\| `(MANDOR_\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
@@ -43,6 +43,16 @@ def test_the_page_has_every_setting_with_its_default_and_description() -> None:
 
 def test_every_default_has_a_reason() -> None:
     assert [name for name, row in page_rows().items() if not row[2].strip()] == []
+
+
+def test_all_that_must_fit_together_is_on_the_page() -> None:
+    many = {"sweep_s": 1e6, "backoff_s": 1e6, "finished_ttl_s": 1e9, "timeout_s": 1e6}
+    broken = list(_broken(Settings.model_construct(**many)))
+    assert len(broken) >= 5
+    rules = PAGE.read_text().split("## What must fit together")[1]
+    for one in broken:
+        names = (env_name(one.field), *one.other.split(", "))
+        assert any(all(f"`{name}`" in line for name in names) for line in rules.splitlines()), str(one)
 
 
 def test_every_variable_that_is_named_anywhere_in_the_docs_exists() -> None:
