@@ -15,15 +15,14 @@ from typing import Any
 from orchestrator import dead_letters, dispatch
 from orchestrator.compensation import GivenUp
 from orchestrator.dispatch import App
-from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved, StoreUnavailable
+from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.ledger import Late, Ledger
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Dispatch
 from orchestrator.store.views import RunState, StepState
-from orchestrator.supervisors.passes import AT_ONCE, Counts
-from orchestrator.telemetry import events
-from orchestrator.telemetry.logs import emit, identity
+from orchestrator.supervisors.passes import AT_ONCE, Counts, tell_failed
+from orchestrator.telemetry.logs import identity
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef, undo_key
 from schemas.states import RUN_TERMINAL, EffectClass, StepStatus
@@ -57,7 +56,7 @@ def look(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:
     """One pass over late effects that nobody has touched for as long as a message may take to be claimed."""
     untouched_since = ledger.now_ms() - round(settings.dispatch_check_s * 1000)
     total = Counts()
-    for late in ledger.late.owed(untouched_since, AT_ONCE):
+    for late in ledger.late.owed(untouched_since, AT_ONCE, store.keys.namespace):
         with identity(run_id=late.run_id, step_id=late.step_id):
             total += _attend(app, store, ledger, late)
     return total
@@ -67,11 +66,10 @@ def _attend(app: App, store: Store, ledger: Ledger, late: Late) -> Counts:
     """Whatever one is met with, the others have their turn; and it does not stand in front of them again at once."""
     try:
         sent = attend(app, store, ledger, late)
-    except (StoreUnavailable, StoreMoved, StoreAmnesia, LedgerUnavailable):
+    except (StoreUnavailable, LedgerUnavailable):
         raise
     except Exception as error:  # noqa: BLE001  # it is told, and looked at again later
-        kind = error.kind if isinstance(error, MandorError) else type(error).__name__
-        emit(events.PassFailed(NAME, kind, events.where(error)))
+        tell_failed(NAME, error)
         _wait(ledger, late)
         return Counts(taken=1, failed=1)
     return Counts(taken=1, moved=int(sent > 0), sent=sent)
@@ -79,9 +77,6 @@ def _attend(app: App, store: Store, ledger: Ledger, late: Late) -> Counts:
 
 def attend(app: App, store: Store, ledger: Ledger, late: Late) -> int:
     """See to one of them; answers how many messages were sent."""
-    row = ledger.run(late.run_id)
-    if row is not None and row.namespace not in ("", store.keys.namespace):
-        return 0
     if not store.admin.is_whole(store.keys.shard_of(late.run_id)):
         _wait(ledger, late)  # what an old copy says is not so
         return 0

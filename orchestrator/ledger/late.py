@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, Table, and_, select, text, update
 
 from orchestrator.ledger.effect_row import Effect, Transaction, locked_row, over
-from orchestrator.ledger.tables import OWED_LATE, EffectState, effects
+from orchestrator.ledger.tables import OWED_LATE, EffectState, effects, runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,14 @@ class LateRows:
         self._clock = clock
         self._table = table
 
-    def owed(self, untouched_since: int, limit: int) -> list[Late]:
-        """Up to `limit` late effects that are to be undone, those first that nobody has touched for longest."""
-        query = self._query().where(self._table.c.updated_at <= untouched_since).order_by(self._table.c.updated_at)
+    def owed(self, untouched_since: int, limit: int, namespace: str) -> list[Late]:
+        """Up to `limit` late effects that are to be undone, those first that nobody has touched for longest. Those of
+        runs that another namespace has accepted are its own business."""
+        theirs = select(runs.c.run_id).where(
+            runs.c.run_id == self._table.c.run_id, runs.c.namespace.not_in((namespace, ""))
+        )
+        query = self._query().where(self._table.c.updated_at <= untouched_since, ~theirs.exists())
+        query = query.order_by(self._table.c.updated_at)
         with self._read() as connection:
             return [_late(row) for row in connection.execute(query.limit(limit))]
 

@@ -243,10 +243,13 @@ class Ledger:
         with self._database.writing() as connection:
             return writes.decide(connection, {**values, "details_text": details_text})
 
-    def pending_decisions(self, limit: int, run_id: str | None = None, namespace: str | None = None) -> list[Decision]:
-        """Up to `limit` decisions that were not carried out yet, oldest first; of one run; of one namespace."""
+    def pending_decisions(
+        self, limit: int, run_id: str | None = None, namespace: str | None = None, after: Decision | None = None
+    ) -> list[Decision]:
+        """Up to `limit` decisions that were not carried out yet, oldest first, behind `after`; of one run; of one
+        namespace."""
         with self._database.reading() as connection:
-            return reads.pending_decisions(connection, limit, run_id, namespace)
+            return reads.pending_decisions(connection, limit, run_id, namespace, after)
 
     def decision(self, decision_id: str) -> Decision | None:
         """One decision, carried out or not."""

@@ -105,8 +105,11 @@ def planner_answers(connection: Connection, run_id: str, generation: int) -> lis
     return [PlannerAnswer(**row) for row in connection.execute(asked.order_by(column.number)).mappings()]
 
 
-def pending_decisions(connection: Connection, limit: int, run_id: str | None, namespace: str | None) -> list[Decision]:
-    """Decisions not carried out yet, oldest first; of one run; about runs of one namespace, or of nobody's."""
+def pending_decisions(
+    connection: Connection, limit: int, run_id: str | None, namespace: str | None, after: Decision | None
+) -> list[Decision]:
+    """Decisions not carried out yet, oldest first, behind the one `after`; of one run; about runs of one namespace, or
+    of nobody's."""
     oldest_first = (decisions.c.created_at, decisions.c.id)
     query = select(decisions).where(decisions.c.done_at.is_(None)).order_by(*oldest_first).limit(limit)
     if run_id is not None:
@@ -114,6 +117,8 @@ def pending_decisions(connection: Connection, limit: int, run_id: str | None, na
     if namespace is not None:
         ours = select(runs.c.run_id).where(runs.c.run_id == decisions.c.run_id, runs.c.namespace.in_((namespace, "")))
         query = query.where(ours.exists())
+    if after is not None:
+        query = query.where(tuple_(*oldest_first) > (after.created_at, after.id))
     return [Decision(**row) for row in connection.execute(query).mappings()]
 
 

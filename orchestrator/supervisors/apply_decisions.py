@@ -3,37 +3,46 @@
 A decision is in the ledger until it has an outcome. The store knows it by its id: done twice is done once.
 """
 
+from collections.abc import Iterator
+
 from orchestrator.decisions import Desk, carry_out
 from orchestrator.dispatch import App
-from orchestrator.errors import MandorError, StoreAmnesia, StoreMoved, StoreUnavailable
+from orchestrator.errors import StoreUnavailable
 from orchestrator.ledger import Decision, Ledger
 from orchestrator.store import Store
-from orchestrator.supervisors.passes import AT_ONCE, Counts
-from orchestrator.telemetry import events
-from orchestrator.telemetry.logs import emit
+from orchestrator.supervisors.passes import AT_ONCE, ROUNDS, Counts, tell_failed
 
 NAME = "apply-decisions"
 
 
 def run_once(app: App, store: Store, ledger: Ledger) -> Counts:
-    """One pass over decisions without an outcome, oldest first. Ends early while the store is away."""
-    desk, total = Desk(app, store, ledger), Counts()
-    for decision in ledger.pending_decisions(AT_ONCE, namespace=store.keys.namespace):
+    """One pass over decisions without an outcome, oldest first. Ends early while the store is away.
+
+    One that cannot be carried out now keeps back those about the same run that were made later, and no others.
+    """
+    desk, total, kept_back = Desk(app, store, ledger), Counts(), set[str]()
+    for decision in pending(store, ledger):
+        if decision.run_id in kept_back:
+            continue
         try:
-            total += apply(desk, decision)
+            carry_out(desk, decision)
+            total += Counts(taken=1, moved=1)
         except StoreUnavailable as error:
-            emit(events.PassFailed(NAME, error.kind, events.where(error)))
+            tell_failed(NAME, error)
             return total + Counts(taken=1, failed=1)
+        except Exception as error:  # noqa: BLE001  # what stands in the way of one does not stop the others
+            tell_failed(NAME, error)
+            kept_back.add(decision.run_id)
+            total += Counts(taken=1, failed=1)
     return total
 
 
-def apply(desk: Desk, decision: Decision) -> Counts:
-    """Carry out one; what stands in the way of this one does not stop the others."""
-    try:
-        carry_out(desk, decision)
-    except (StoreUnavailable, StoreMoved, StoreAmnesia):
-        raise
-    except MandorError as error:
-        emit(events.PassFailed(NAME, error.kind, events.where(error)))
-        return Counts(taken=1, failed=1)
-    return Counts(taken=1, moved=1)
+def pending(store: Store, ledger: Ledger) -> Iterator[Decision]:
+    """Decisions about our runs, also behind many that wait for a shard that is shut."""
+    after: Decision | None = None
+    for _ in range(ROUNDS):
+        page = ledger.pending_decisions(AT_ONCE, namespace=store.keys.namespace, after=after)
+        yield from page
+        if len(page) < AT_ONCE:
+            return
+        after = page[-1]

@@ -9,15 +9,12 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from orchestrator.errors import StoreUnavailable
 from orchestrator.ledger import Ledger
 from orchestrator.ledger.history import Batch, Happened, RunReport, StepReport
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.stream import BEGINNING, Entry, Snapshot
-from orchestrator.supervisors.passes import Counts
-from orchestrator.telemetry import events
-from orchestrator.telemetry.logs import emit
+from orchestrator.supervisors.passes import Counts, each_shard
 from schemas.ids import RunRef
 
 NAME = "drain-ledger"
@@ -28,17 +25,13 @@ ROUNDS: Final = 8  # of one shard in one pass: the other supervisors share the p
 def run_once(store: Store, ledger: Ledger, settings: Settings) -> Counts:
     """One pass over all shards. Ends early while the store is away; LedgerUnavailable is raised."""
     cursors = ledger.history.cursors(settings.namespace)
-    total = Counts()
-    for shard in range(store.shards):
-        try:
-            if not store.runs.begin_pass(shard, "drain", round(settings.sweep_s * 1000)):
-                total += Counts(skipped=1)
-                continue
-            total += drain(store, ledger, settings.namespace, shard, cursors.get(shard, BEGINNING))
-        except StoreUnavailable as error:
-            emit(events.PassFailed(NAME, error.kind, events.where(error)))
-            return total + Counts(failed=1)
-    return total
+
+    def look(shard: int) -> Counts:
+        if not store.runs.begin_pass(shard, "drain", round(settings.sweep_s * 1000)):
+            return Counts(skipped=1)
+        return drain(store, ledger, settings.namespace, shard, cursors.get(shard, BEGINNING))
+
+    return each_shard(NAME, range(store.shards), look)
 
 
 def drain(store: Store, ledger: Ledger, namespace: str, shard: int, cursor: str) -> Counts:

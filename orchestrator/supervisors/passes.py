@@ -4,13 +4,20 @@ A pass takes members whose time has come and hands each to its duty. The store m
 a pass could not do comes again. Nothing is remembered between passes: what one suspects, another does not act upon.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from orchestrator import dispatch
 from orchestrator.dispatch import App
-from orchestrator.errors import MandorError, StoreAmnesia, StoreMoved, StoreUnavailable
+from orchestrator.errors import (
+    LedgerMissing,
+    LedgerUnavailable,
+    MandorError,
+    StoreAmnesia,
+    StoreMoved,
+    StoreUnavailable,
+)
 from orchestrator.store import Store
 from orchestrator.store.replies import Due, Duty, Publish, Resting
 from orchestrator.telemetry import events
@@ -27,8 +34,9 @@ Handle = Callable[[Due], Publish | None]
 class Counts:
     """What one pass did.
 
-    taken: members looked at; moved: those that were moved on; sent: messages the broker took; failed: left by an error
-    for the next pass; resting: shards where holders get time to renew first; skipped: shards seen by a pass just now.
+    taken: members looked at; moved: those that were moved on; sent: messages the broker took; failed: members, or whole
+    shards, left by an error for the next pass; resting: shards where holders get time to renew first; skipped: shards
+    seen by a pass just now.
     """
 
     taken: int = 0
@@ -59,16 +67,32 @@ class Duties:
     rounds: int = field(default=ROUNDS)
 
 
-def walk(app: App, store: Store, duty: Duties) -> Counts:
-    """One pass over all shards. Ends early when the store is away; StoreMoved and StoreAmnesia are raised."""
-    total = Counts()
-    for shard in range(store.shards):
+def each_shard(supervisor: str, shards: Iterable[int], look: Callable[[int], Counts]) -> Counts:
+    """One pass over these shards. Ends early when the store is away; LedgerUnavailable and LedgerMissing are raised.
+
+    One shard may be shut while the others are whole, or meet an error of its own: it has failed, and they have their
+    turn. Many shards that meet the same are told of once.
+    """
+    total, told = Counts(), set[str]()
+    for shard in shards:
         try:
-            total += _shard(app, store, duty, shard)
+            total += look(shard)
         except StoreUnavailable as error:
-            _tell(duty, error)
+            tell_failed(supervisor, error)
             return total + Counts(failed=1)
+        except (LedgerUnavailable, LedgerMissing):
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever one shard is met with, the others have their turn
+            total += Counts(failed=1)
+            if _kind(error) not in told:
+                told.add(_kind(error))
+                tell_failed(supervisor, error)
     return total
+
+
+def walk(app: App, store: Store, duty: Duties) -> Counts:
+    """One pass of a duty over all shards."""
+    return each_shard(duty.supervisor, range(store.shards), lambda shard: _shard(app, store, duty, shard))
 
 
 def _shard(app: App, store: Store, duty: Duties, shard: int) -> Counts:
@@ -103,7 +127,7 @@ def _member(duty: Duties, member: Due, wave: list[Publish]) -> Counts:
         except (StoreUnavailable, StoreMoved, StoreAmnesia):
             raise
         except Exception as error:  # noqa: BLE001  # whatever one member is met with, the others have their turn
-            _tell(duty, error)
+            tell_failed(duty.supervisor, error)
             return Counts(failed=1)
     if publish is None:
         return Counts()
@@ -111,6 +135,10 @@ def _member(duty: Duties, member: Due, wave: list[Publish]) -> Counts:
     return Counts(moved=1)
 
 
-def _tell(duty: Duties, error: Exception) -> None:
-    kind = error.kind if isinstance(error, MandorError) else type(error).__name__
-    emit(events.PassFailed(duty.supervisor, kind, events.where(error)))
+def tell_failed(supervisor: str, error: Exception) -> None:
+    """Log what a pass was met with."""
+    emit(events.PassFailed(supervisor, _kind(error), events.where(error)))
+
+
+def _kind(error: Exception) -> str:
+    return error.kind if isinstance(error, MandorError) else type(error).__name__

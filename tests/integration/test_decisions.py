@@ -11,14 +11,16 @@ import pytest
 
 from orchestrator import decisions, dispatch
 from orchestrator.decisions import Decided, Desk
-from orchestrator.errors import DecisionRefused, NotFound, StoreUnavailable
+from orchestrator.errors import DecisionRefused, NotFound, StoreMoved, StoreUnavailable
 from orchestrator.ledger import AlreadyLanded, Closed, Landed, Opened
 from orchestrator.startover import Again
 from orchestrator.store.replies import Granted
-from orchestrator.supervisors import end_waits
+from orchestrator.supervisors import apply_decisions, end_waits
 from orchestrator.supervisors.passes import Counts
 from schemas.states import EffectClass, Fact
+from tests.support.ledgers import run_named
 from tests.support.servers import Server
+from tests.support.stores import ref_of
 from tests.support.world import World, world_on
 
 
@@ -307,6 +309,39 @@ def test_decisions_about_one_run_are_carried_out_in_their_order(world: World) ->
     assert decided.outcome == "resumed"
     assert world.run.paused_at == 0
     assert [kept.outcome for kept in world.ledger.decisions_of(world.run_id)] == ["paused", "resumed"]
+
+
+def test_one_that_cannot_be_carried_out_keeps_back_later_ones_about_its_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(world)
+
+    def shut(*_: Any, **__: Any) -> Any:
+        raise StoreMoved("another server")
+
+    for kind in ("pause", "resume"):
+        world.ledger.decide(world.run_id, 1, kind, "ann", None)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store.runs, "pause", shut)
+        assert world.repeat() == Counts(taken=1, failed=1)
+    assert world.repeat() == Counts(taken=2, moved=2)
+    assert [kept.outcome for kept in world.ledger.decisions_of(world.run_id)] == ["paused", "resumed"]
+
+
+def test_decisions_about_a_shard_that_is_shut_stand_in_nobodys_way(
+    redis_server: Server, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply_decisions, "AT_ONCE", 1)
+    with world_on(redis_server, namespace, tmp_path, shards=2) as world:
+        running(world)
+        names = [name for name in "abcdef" if world.store.keys.shard_of(ref_of(name).run_id) == 0]
+        redis_server.client.delete(world.store.keys.prefix(0) + "epoch")
+        for name in names:
+            world.ledger.accept(run_named(name, namespace=namespace))
+            world.ledger.decide(ref_of(name).run_id, 1, "pause", "ann", None)
+        world.ledger.decide(world.run_id, 1, "pause", "ann", None)
+        assert world.repeat() == Counts(taken=len(names) + 1, moved=1, failed=len(names))
+        is_paused(world)
 
 
 def test_a_repeated_pause_does_not_undo_a_later_resume(world: World) -> None:

@@ -19,7 +19,7 @@ from orchestrator.supervisors.passes import Counts
 from schemas.states import Fact, RunStatus
 from tests.support.ledgers import fresh_ledger, run_named
 from tests.support.servers import Server
-from tests.support.stores import Scene, clocked_store, new_step, ref_of
+from tests.support.stores import Scene, clocked_store, name_in, new_step, ref_of
 
 
 class World(Scene):
@@ -42,9 +42,11 @@ class World(Scene):
 
 
 @pytest.fixture
-def world(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[World]:
-    store, clock = clocked_store(redis_server.url, namespace)
-    made = World(store, clock, ref_of("drained"))
+def world(redis_server: Server, namespace: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    """In one shard; a test's parameter may say of how many the run's is the last."""
+    shards = getattr(request, "param", 1)
+    store, clock = clocked_store(redis_server.url, namespace, shards)
+    made = World(store, clock, ref_of(name_in(store, shards - 1)))
     made.ledger = fresh_ledger(tmp_path)
     made.settings = Settings(namespace=namespace, shards=1)
     yield made
@@ -160,8 +162,17 @@ def test_the_store_away_ends_the_pass(world: World, monkeypatch: pytest.MonkeyPa
     assert world.drain() == Counts(failed=1)
 
 
+@pytest.mark.parametrize("world", [2], indirect=True)
+@pytest.mark.parametrize("key", ["server", "ledger"])
+def test_a_shard_that_is_shut_or_spoilt_does_not_stop_the_others(world: World, redis_server: Server, key: str) -> None:
+    world.accept()
+    redis_server.client.set(world.store.keys.prefix(0) + key, "another")
+    assert world.drain() == Counts(taken=1, moved=1, failed=1)
+    assert len(world.ledger.history.events(world.ref.run_id)) == 1
+
+
 def test_a_run_that_was_lost_before_its_last_moments_were_drained_has_completed_what_its_end_says(world: World) -> None:
-    world.ledger.accept(run_named("drained"))
+    world.ledger.accept(run_named("r"))
     world.accept().admit(new_step("a", 0), new_step("b", 1, "a"))
     world.claim("a")
     world.complete("a")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from orchestrator import dispatch, progress
+from orchestrator import dispatch, late_effects, progress
 from orchestrator.ledger import Closed, Ledger, Opened, open_ledger
 from orchestrator.settings import Settings, settings
 from orchestrator.supervisors import trigger_compensation
@@ -158,6 +158,20 @@ def test_one_that_cannot_be_dealt_with_stands_in_nobodys_way(made: Late) -> None
     assert (counts.taken, counts.failed, counts.sent) == (2, 1, 1)
     assert made.after(CHECK_MS - 1) == Counts()
     made.messages()
+
+
+def test_those_of_another_namespace_are_its_own_and_stand_in_nobodys_way(
+    made: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = run_named("theirs", namespace="another")
+    made.ledger.accept(theirs)
+    made.ledger.effects.close(theirs.run_id, "a", "do", 1)
+    made.ledger.effects.land(theirs.run_id, "a", "do", 1, made.token, "1")
+    made.scene.clock.advance(1)
+    made.undo()
+    made.come()
+    monkeypatch.setattr(late_effects, "AT_ONCE", 1)
+    assert made.after(CHECK_MS).sent == 1
 
 
 def test_each_late_effect_that_cannot_be_undone_has_a_letter(made: Late) -> None:

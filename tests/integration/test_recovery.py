@@ -695,10 +695,10 @@ def test_late_effects_stay_owed(world: World) -> None:
     recovery.recover(world.site)
     world.wait()
     far = world.bench.ledger.now_ms() + 10**9
-    for late in world.bench.ledger.late.owed(far, 10):
+    for late in world.bench.ledger.late.owed(far, 10, world.bench.settings.namespace):
         assert late_effects.attend(world.site.app, world.bench.store, world.bench.ledger, late) == 0
     assert recovery.recover(world.site) == []
-    assert [one.step_id for one in world.bench.ledger.late.owed(far, 10)] == ["s0"]
+    assert [one.step_id for one in world.bench.ledger.late.owed(far, 10, world.bench.settings.namespace)] == ["s0"]
 
 
 def test_steps_that_were_claimed_too_often_are_not_tried_for_ever(world: World) -> None:

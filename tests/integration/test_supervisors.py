@@ -21,13 +21,13 @@ from orchestrator.supervisors import (
     settle_runs,
     trigger_compensation,
 )
-from orchestrator.supervisors.passes import Counts
+from orchestrator.supervisors.passes import Counts, each_shard
 from orchestrator.telemetry.logs import identity
 from schemas.states import EffectClass, Fact, RunStatus
 from tests.support.installation import celery_app
 from tests.support.ledgers import fresh_ledger, run_named
 from tests.support.servers import Server
-from tests.support.stores import CHECK, LEASE, Scene, clocked_store, new_step, ref_of
+from tests.support.stores import CHECK, LEASE, Scene, clocked_store, name_in, new_step, ref_of
 
 SWEEP = 2000
 
@@ -87,14 +87,17 @@ class World(Scene):
 
 
 @pytest.fixture
-def world(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[World]:
-    store, clock = clocked_store(redis_server.url, namespace)
+def world(redis_server: Server, namespace: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    """In one shard; a test's parameter may say of how many the run's is the last."""
+    shards = getattr(request, "param", 1)
+    store, clock = clocked_store(redis_server.url, namespace, shards)
     with celery_app(redis_server.url, queue_prefix=f"{namespace}.", home=tmp_path) as app:
-        made = World(store, clock, ref_of("r"))
+        name = name_in(store, shards - 1)
+        made = World(store, clock, ref_of(name))
         made.app, made.server, made.settings = app, redis_server, settings()
         made.queue = f"{namespace}.steps"
         made.ledger = fresh_ledger(tmp_path)
-        made.ledger.accept(run_named("r", namespace=namespace))
+        made.ledger.accept(run_named(name, namespace=namespace))
         made.reclaim()
         yield made
         store.close()
@@ -201,13 +204,60 @@ def test_the_store_away_ends_the_pass_and_nothing_is_reaped_on_old_suspicion(
     assert world.status("a") == "running"
 
 
-def test_a_store_that_moved_is_no_error_to_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_moves_meanwhile_is_left_as_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.started(world.step("a", 0), world.step("b", 1))
+    world.claim("a")
+    world.claim("b")
+    world.lapse_unseen()
+    monkeypatch.setattr(world.store.guard, "expire_lease", raising(StoreMoved("another server")))
+    assert world.reclaim() == Counts(failed=1)
+    assert (world.status("a"), world.status("b")) == ("running", "running")
+
+
+def forget_shard(world: World) -> None:
+    names = world.server.client.keys(world.store.keys.prefix(0) + "*")
+    world.server.client.delete(*names)
+
+
+def move_shard(world: World) -> None:
+    world.server.client.set(world.store.keys.prefix(0) + "server", "the one before")
+
+
+def spoil_shard(world: World) -> None:
+    """What lies under the supervisors' keys is none of ours."""
+    for duty in ("leases", "deadlines", "undos"):
+        world.server.client.set(world.store.keys.due(0, duty), "spoilt")
+
+
+@pytest.mark.parametrize("world", [2], indirect=True)
+@pytest.mark.parametrize("shut", [forget_shard, move_shard, spoil_shard])
+def test_a_shard_that_is_shut_is_nobody_elses_trouble(world: World, shut: Callable[[World], None]) -> None:
+    """The run is in a shard behind it: its claim is ended, its deadline comes, it is closed."""
     world.started(world.step("a", 0))
     world.claim("a")
     world.lapse_unseen()
-    monkeypatch.setattr(world.store.guard, "expire_lease", raising(StoreMoved("another server")))
-    with pytest.raises(StoreMoved):
-        world.reclaim()
+    shut(world)
+    counts = world.reclaim()
+    assert (counts.moved, counts.failed, world.status("a")) == (1, 1, "dispatched")
+    world.clock.advance(3_600_000)
+    assert (world.deadlines().failed, world.run_status) == (1, "failing")
+    world.clock.advance(SWEEP)
+    assert world.compensate().failed == 1
+    row = world.ledger.run(world.ref.run_id)
+    assert row is not None
+    assert row.ended_at is not None
+
+
+def test_many_shards_that_meet_the_same_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    def look(shard: int) -> Counts:
+        if shard < 3:
+            raise StoreMoved("another server")
+        return Counts(taken=1)
+
+    with identity(), caplog.at_level("ERROR"):
+        counts = each_shard("somebody", range(5), look)
+    assert counts == Counts(taken=2, failed=3)
+    assert len(caplog.records) == 1
 
 
 def test_after_an_outage_holders_renew_first(world: World) -> None:

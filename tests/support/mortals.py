@@ -200,7 +200,7 @@ class Mortals:
         return {duty: members for duty, members in found.items() if members}
 
     def owed(self) -> list[Any]:
-        return list(self.ledger.late.owed(self.clock.now + WAIT_MS, 10))
+        return list(self.ledger.late.owed(self.clock.now + WAIT_MS, 10, self.settings.namespace))
 
     def sweep(self) -> None:
         """Every supervisor once, each a process of its own."""

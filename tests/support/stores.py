@@ -47,6 +47,11 @@ def ref_of(name: str, session: str | None = None) -> RunRef:
     return RunRef(run_id_for("celery", session, name), session_key(session))
 
 
+def name_in(store: Store, shard: int) -> str:
+    """A request whose run lies in this shard."""
+    return next(name for name in "rstuvwxyz" if store.keys.shard_of(ref_of(name).run_id) == shard)
+
+
 def new_run(**changes: Any) -> NewRun:
     fields: dict[str, Any] = {
         "submission_hash": "a" * 64,

@@ -18,7 +18,7 @@ from schemas.states import EffectClass, Fact
 from tests.support.installation import celery_app
 from tests.support.ledgers import fresh_ledger, run_named
 from tests.support.servers import Server
-from tests.support.stores import Scene, clocked_store, new_step, ref_of
+from tests.support.stores import Scene, clocked_store, name_in, new_step, ref_of
 
 
 class World(Scene):
@@ -79,12 +79,14 @@ class World(Scene):
 
 
 @contextmanager
-def world_on(server: Server, namespace: str, folder: Path) -> Iterator[World]:
-    store, clock = clocked_store(server.url, namespace)
+def world_on(server: Server, namespace: str, folder: Path, shards: int = 1) -> Iterator[World]:
+    """The run lies in the last of the shards."""
+    store, clock = clocked_store(server.url, namespace, shards)
+    name = name_in(store, shards - 1)
     with celery_app(server.url, queue_prefix=f"{namespace}.", home=folder) as app:
-        made = World(store, clock, ref_of("r"))
+        made = World(store, clock, ref_of(name))
         made.app, made.server, made.queue = app, server, f"{namespace}.steps"
         made.ledger = fresh_ledger(folder)
-        made.ledger.accept(run_named("r", namespace=namespace))
+        made.ledger.accept(run_named(name, namespace=namespace))
         yield made
         store.close()

@@ -29,7 +29,7 @@ from orchestrator.ledger import (
 )
 from orchestrator.ledger.tables import effects
 from schemas.states import EffectClass, Fact
-from tests.support.ledgers import fresh_ledger
+from tests.support.ledgers import NAMESPACE, fresh_ledger
 from tests.unit.ledger.effect_model import OPS, ModelRow, Op, apply, reachable
 
 FENCES = range(1, 4)
@@ -149,7 +149,7 @@ def come_late(ledger: Ledger, fence: int = 1, kind: Any = "do") -> None:
 
 def owed(ledger: Ledger, ago_ms: int = 0) -> list[tuple[str, int, bool]]:
     """Step, fence, begun of late effects that nobody has touched for so long."""
-    found = ledger.late.owed(ledger.now_ms() - ago_ms, 10)
+    found = ledger.late.owed(ledger.now_ms() - ago_ms, 10, NAMESPACE)
     return [(late.step_id, late.fence, late.begun) for late in found]
 
 
@@ -324,7 +324,7 @@ def test_looking_for_late_effects_reads_no_others(tmp_path: Path) -> None:
         asked.extend(str(row) for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}"))
         return connection.execute(query)
 
-    EffectRows(ledger.begin, spied, lambda: 7).late.owed(1, 10)
+    EffectRows(ledger.begin, spied, lambda: 7).late.owed(1, 10, NAMESPACE)
     assert any("effects_owed_late" in line for line in asked), asked
     assert not [line for line in asked if "SCAN" in line and "effects_owed_late" not in line]
 

@@ -9,7 +9,7 @@ from orchestrator.ledger import Closed, Ledger
 from orchestrator.ledger.history import Batch, RunReport
 from orchestrator.ledger.losses import HOLD_MS, STRIDE, Loss, beyond
 from schemas.states import EffectClass
-from tests.support.ledgers import accepted
+from tests.support.ledgers import NAMESPACE, accepted
 
 WAIT_MS = 5000
 
@@ -126,7 +126,7 @@ def test_rows_are_closed_beyond_every_fence_and_what_is_late_stays_owed(ledger: 
     assert ledger.losses.fences([run_id]) == {run_id: fence}
     for name in ("open", "landed", "late", "never"):
         assert isinstance(rows.open(run_id, name, "do", fence, "t", EffectClass.ONCE), Closed)
-    assert [late.step_id for late in ledger.late.owed(2**60, 9)] == ["late"]
+    assert [late.step_id for late in ledger.late.owed(2**60, 9, NAMESPACE)] == ["late"]
 
 
 def test_decisions_are_asked_again_that_may_have_been_forgotten(ledger: Ledger, time: Time) -> None:
