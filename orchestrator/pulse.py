@@ -9,7 +9,7 @@ from celery import bootsteps, signals
 
 from orchestrator.app import app
 from orchestrator.healing import worker as watched
-from orchestrator.healing.progress import Pool
+from orchestrator.healing.progress import Pool, Progress
 
 TICK_S: Final = 1.0
 
@@ -24,7 +24,7 @@ class Pulse(bootsteps.StartStopStep):
         watch = watched.current()
         if watch is not None:
             watch.progress.connect()
-            hub.call_repeatedly(TICK_S, lambda: watch.progress.tick(pool_of(worker)))
+            hub.call_repeatedly(TICK_S, lambda: tell(worker, watch.progress))
 
 
 class Connection(bootsteps.StartStopStep):
@@ -39,9 +39,16 @@ class Connection(bootsteps.StartStopStep):
             watch.progress.disconnect()
 
 
-def pool_of(worker: Any) -> Pool:
+def tell(worker: Any, progress: Progress) -> None:
+    """The loop turns; also at the worker's end, when its pool is gone already."""
+    pool = worker.pool._pool  # noqa: SLF001  # nobody tells it
+    if pool is not None:
+        progress.tick(_books(worker, pool))
+
+
+def _books(worker: Any, pool: Any) -> Pool:
     """What the pool is at, by Celery's own books."""
-    children = tuple(child.pid for child in worker.pool._pool._pool if child.pid)  # noqa: SLF001  # nobody tells it
+    children = tuple(child.pid for child in pool._pool if child.pid)  # noqa: SLF001  # nobody tells it
     active = {request.id: request.time_limits[0] for request in tuple(worker.state.active_requests)}
     waiting = frozenset(request.id for request in tuple(worker.state.reserved_requests)) - active.keys()
     return Pool(children, active, waiting)

@@ -193,15 +193,19 @@ def _watch_over(given: Settings) -> None:
 
 @signals.worker_init.connect(weak=False)
 def _announce_soft_stop(sender: Any, **_: Any) -> None:
-    """Celery sleeps through a soft stop without a word to its children; say it before that."""
+    """Celery sleeps through a soft stop without a word to its children, however soon they are done."""
     stopping.take_back()
-    wait = sender.wait_for_soft_shutdown
 
     def announce_and_wait() -> None:
         stopping.announce()
-        wait()
+        stopping.await_idle(sender.app.conf.worker_soft_shutdown_timeout)
 
     sender.wait_for_soft_shutdown = announce_and_wait
+
+
+@signals.task_prerun.connect(weak=False)
+def _begin_work(**_: Any) -> None:
+    stopping.begin_work()
 
 
 @signals.worker_init.connect(weak=False)
@@ -212,8 +216,9 @@ def _adopt_orphans(**_: Any) -> None:
 
 
 @signals.task_postrun.connect(weak=False)
-def _bury_orphans(**_: Any) -> None:
+def _end_work(**_: Any) -> None:
     orphans.bury()
+    stopping.end_work()
 
 
 class Reaper(bootsteps.StartStopStep):

@@ -101,7 +101,8 @@ def test_a_long_step_and_a_backlog_behind_it_are_progress(system: System) -> Non
 
 
 def test_a_process_that_grows_too_large(system: System) -> None:
-    system.processes.worker("large", queues="steps", concurrency=1, env={"MANDOR_MEMORY_MIB": "20"})
+    # of another role: what was started last is where a role is asked
+    system.processes.worker("large", queues="plan", concurrency=1, env={"MANDOR_MEMORY_MIB": "20"})
     line = json.loads(system.processes.wait_for_line("health.served", name="large"))
     assert failing(line["url"], "/livez") == {"memory"}
     assert failing(line["url"], "/readyz") == set()

@@ -15,6 +15,7 @@ from tests.support.waiting import eventually
 
 LIMIT_S, GRACE_S = 1.0, 1.0  # test.sleep_for_ever's, and the system's
 ELSEWHERE_S = 2 * 5.0  # a step that listens runs elsewhere in seconds; what is promised is half of it
+SOFT_STOP_S = 12.0  # 16 s is what it has
 
 
 @pytest.fixture
@@ -100,6 +101,8 @@ def test_a_worker_that_is_asked_to_stop_hands_its_step_back_uncounted(system: Sy
     system.processes.child("first").signal(signal.SIGTERM)
     eventually(lambda: len(system.effects(run_id=run_id, what="began")) == 2, timeout_s=30)
     assert system.effects(run_id=run_id, what="began")[1]["at"] - asked_at < ELSEWHERE_S
+    eventually(lambda: system.processes.child("first").poll() is not None, what="the end of a worker that is idle")
+    assert time.time() - asked_at < SOFT_STOP_S, "it ends with its last step, not with its time"
     view = system.wait(run_id, timeout_s=60)
     assert view.status == "succeeded"
     assert view.steps[0].attempt == 1
