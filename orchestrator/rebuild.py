@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from orchestrator.ledger import AdmittedPlan, EffectState, Kind, LedgerRun
 from orchestrator.ledger.losses import ClosedRow, beyond
-from orchestrator.startover import NOTHING, Again, behind
+from orchestrator.startover import NOTHING, REPEATED, Again, behind
 from orchestrator.store.new import NewPlan, NewRun, NewStep, plan_as_text
 from schemas.states import EffectClass, Fact, RunStatus, StepStatus
 
@@ -23,7 +23,6 @@ IDLE: Final = frozenset({"pending", "waiting_approval", "ready", "dispatched", "
 OVER: Final = frozenset({"failed", "skipped", "compensated", "compensation_failed"})
 # of a claim, or of a call's answer, that nobody remembers
 FORGOTTEN: Final = ("dead", "claim", "worker", "lease_end", "reply", "refused_by", "refused_with", "undo", "undo_wait")
-REPEATABLE: Final = (EffectClass.PURE, EffectClass.IDEMPOTENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ def _started_over(record: Record, redone: bool, renewed: bool) -> Record:
     completed = record["status"] == StepStatus.COMPLETED
     if completed and not redone:
         return record
-    repeated = record["effect"] in REPEATABLE
+    repeated = record["effect"] in REPEATED
     asked = record.get("approval") and (repeated or renewed or not completed)
     anew = {"status": "pending", "attempt": 0, **({"approval": "needed"} if asked else {})}
     if completed:
@@ -217,7 +216,7 @@ def _steps(known: Known, stage: Stage, rows: Mapping[tuple[str, str], ClosedRow]
         may_have_begun = all(begun[need] for need in step.needs)
         one = _step(known, stage, step, rows.get((step.id, "do")), may_have_begun)
         done = one.record["status"] == StepStatus.COMPLETED or one.fact is Fact.LANDED
-        begun[step.id] = done or (may_have_begun and EffectClass(step.effect) in REPEATABLE)
+        begun[step.id] = done or (may_have_begun and EffectClass(step.effect) in REPEATED)
         found.append(one)
     return tuple(found)
 

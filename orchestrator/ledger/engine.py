@@ -6,9 +6,9 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine, Table, make_url, select
@@ -19,6 +19,8 @@ from orchestrator.errors import ConfigError, LedgerError, LedgerMissing, LedgerU
 from orchestrator.ledger.backend import MODE, UPGRADE, Backend, Gone, Locked, Mode, bad_url
 from orchestrator.ledger.tables import REVISION, VERSION_TABLE
 
+T = TypeVar("T")
+PAGE: Final = 500  # rows of one statement
 PATIENCE_S = 30.0  # how long a transaction waits for others before the ledger counts as away
 VERSION = sqlalchemy.table(VERSION_TABLE, sqlalchemy.column("version_num", sqlalchemy.String))
 
@@ -201,6 +203,11 @@ def refuse_newer(found: str | None) -> None:
     if found is not None and found > REVISION:
         message = f"the ledger is at revision {found}, newer than {REVISION}, which this release knows"
         raise LedgerMissing(message, hint="run the release that upgraded it")
+
+
+def in_pages(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many rows as one statement takes, time and again."""
+    return (rows[start : start + PAGE] for start in range(0, len(rows), PAGE))
 
 
 def insert_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:

@@ -6,19 +6,18 @@ nothing. A row of a lower version never replaces one of a higher.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, func, insert, select, update
 
 from orchestrator.ledger.drained import admitted_plans, cursors, history, run_states, step_states
-from orchestrator.ledger.engine import insert_absent
+from orchestrator.ledger.engine import in_pages, insert_absent
 from orchestrator.ledger.rows import AdmittedPlan
 from orchestrator.ledger.tables import runs
 
-PAGE: Final = 500  # rows that are looked up at once
 Transaction = Callable[[], AbstractContextManager[Connection]]
 Row = dict[str, Any]
 
@@ -172,7 +171,7 @@ def _move_cursor(connection: Connection, batch: Batch, now: int) -> bool:
 
 def _keep_new(connection: Connection, rows: list[Row]) -> None:
     """Insert the transitions that are not there yet."""
-    for page in _pages(rows):
+    for page in in_pages(rows):
         ids, versions = {row["run_id"] for row in page}, {row["version"] for row in page}
         same = select(history.c.run_id, history.c.version).where(
             history.c.run_id.in_(ids), history.c.version.in_(versions)
@@ -185,7 +184,7 @@ def _keep_new(connection: Connection, rows: list[Row]) -> None:
 
 def _keep_newest(connection: Connection, table: Table, key: tuple[str, ...], rows: list[Row]) -> None:
     """Insert rows, or replace those of a lower version."""
-    for page in _pages(rows):
+    for page in in_pages(rows):
         known = _versions(connection, table, key, page)
         fresh = [row for row in page if _key(row, key) not in known]
         newer = [row for row in page if known.get(_key(row, key), row["version"]) < row["version"]]
@@ -199,7 +198,7 @@ def _keep_newest(connection: Connection, table: Table, key: tuple[str, ...], row
 
 
 def _versions(
-    connection: Connection, table: Table, key: tuple[str, ...], page: list[Row]
+    connection: Connection, table: Table, key: tuple[str, ...], page: Sequence[Row]
 ) -> dict[tuple[str, ...], int]:
     """The versions of the rows that are there, and perhaps of some that nobody asked for."""
     columns = [table.c[name] for name in key]
@@ -210,10 +209,6 @@ def _versions(
 
 def _key(row: Row, key: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(row[name] for name in key)
-
-
-def _pages(rows: list[Row]) -> Iterator[list[Row]]:
-    return (rows[start : start + PAGE] for start in range(0, len(rows), PAGE))
 
 
 def _row(report: RunReport | StepReport, now: int) -> Row:

@@ -10,7 +10,7 @@ beyond all that were given in the eras before, whether anybody heard of those or
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,9 +20,9 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, and_, func, inser
 from orchestrator.errors import Superseded
 from orchestrator.ledger.drained import restores, run_states
 from orchestrator.ledger.effect_row import Kind
+from orchestrator.ledger.engine import in_pages
 from orchestrator.ledger.tables import EffectState, decisions, effects, epochs
 
-PAGE: Final = 500
 HOLD_MS: Final = 60_000  # how long a restorer that says nothing is believed to live
 STRIDE: Final = 1_000_000  # more than a run is ever granted fences, or moved, in one era
 REMEMBERED_MS: Final = 60_000  # decisions carried out within so long before a run was last heard of are asked again
@@ -145,7 +145,7 @@ class Losses:
             closed = {"closed_to": fence, "updated_at": self._clock()}
             claims = update(effects).where(effects.c.run_id == run_id, effects.c.kind.in_(CLOSED))
             connection.execute(claims.values(**closed))
-            for page in _pages([one for one in wanted if one not in rows]):
+            for page in in_pages([one for one in wanted if one not in rows]):
                 blank = {"run_id": run_id, "state": EffectState.NONE, "since": 0, "landed_by": 0, "late": False}
                 named = [{**blank, **closed, "step_id": step_id, "kind": kind} for step_id, kind in page]
                 connection.execute(insert(effects), named)
@@ -222,10 +222,6 @@ def _newest(connection: Connection, column: Column[Any], namespace: str, shard: 
 
 def _rows_of(run_id: str) -> Any:
     return select(effects).where(effects.c.run_id == run_id, effects.c.kind.in_(CLOSED)).with_for_update()
-
-
-def _pages(wanted: Sequence[tuple[str, Kind]]) -> Iterator[Sequence[tuple[str, Kind]]]:
-    return (wanted[start : start + PAGE] for start in range(0, len(wanted), PAGE))
 
 
 def _loss(row: Row[Any]) -> Loss:

@@ -3,6 +3,7 @@ comes back, never on the path of a run."""
 
 from dataclasses import dataclass
 
+from orchestrator.store.keys import of_member
 from orchestrator.store.scripts import Scripts
 from schemas.ids import RunRef
 
@@ -43,7 +44,7 @@ class Admin:
         names: set[str] = set()
         for duty in ("deadlines", "settles"):
             names.update(self._scripts.ask("ZRANGE", self._scripts.keys.due(shard, duty), 0, -1))
-        return tuple(RunRef(*reversed(name.split("|", 1))) for name in sorted(names))
+        return tuple(of_member(name)[0] for name in sorted(names))
 
     def config(self, name: str) -> str | None:
         """One setting of the server, None where it does not tell (managed servers often forbid CONFIG)."""

@@ -87,6 +87,20 @@ class Keys:
         return str(state) if name == "state" else f"{state}:{name}"
 
 
+# ---- a member of a due set: session|run id, with |step id behind it where it is about one step
+
+
+def member(ref: RunRef, step_id: str | None = None) -> str:
+    """What is due, as its set names it."""
+    return "|".join((ref.session, ref.run_id, *((step_id,) if step_id else ())))
+
+
+def of_member(name: str) -> tuple[RunRef, str | None]:
+    """The run, and the step that it is about."""
+    session, run_id, *step = name.split("|")
+    return RunRef(run_id, session), step[0] if step else None
+
+
 # the groups a contract's `keys:` line may name
 GROUPS: dict[str, tuple[str, ...]] = {
     "run": (*RUN_KEYS, "ledger"),

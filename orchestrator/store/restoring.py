@@ -14,8 +14,8 @@ from orchestrator.errors import Superseded
 from orchestrator.store.guard import publish_list
 from orchestrator.store.new import NewPlan, NewStep
 from orchestrator.store.replies import Dispatch, Exists, Publish, UnknownRun
-from orchestrator.store.scripts import Reply, Scripts
-from orchestrator.store.stream import BEGINNING, Snapshot, following, pairs
+from orchestrator.store.scripts import Reply, Scripts, pairs
+from orchestrator.store.stream import BEGINNING, Snapshot, following
 from schemas.ids import RunRef
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from orchestrator.store.decided import Ending, Kept, NoStep, Noted, Paused, Resumed, Retried, StillInDoubt, TooLate
 from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
+from orchestrator.store.keys import of_member
 from orchestrator.store.new import NewPlan, NewRun, NewStep
 from orchestrator.store.replies import (
     Admitted,
@@ -290,7 +291,7 @@ class Runs:
         reply = self._scripts.call("take_due", shard, duty=duty, limit=limit, again_ms=TAKEN_MS)
         if reply.word == "resting":
             return Resting(reply["until_ms"])
-        return tuple(_member(name) for name in reply["members"])
+        return tuple(Due(*of_member(name)) for name in reply["members"])
 
     def _call(self, name: str, ref: RunRef, *, call_id: str | None = None, **args: Any) -> Reply:
         named = args if call_id is None else {**args, "call_id": call_id}
@@ -380,8 +381,3 @@ def _step_words(step: NewStep) -> tuple[str | int, ...]:
         "needed" if step.approval else "",
         int(step.probe),
     )
-
-
-def _member(name: str) -> Due:
-    session, run_id, *step = name.split("|")
-    return Due(RunRef(run_id, session), step[0] if step else None)

@@ -204,3 +204,8 @@ def _evaluate(link: Link, script: Script, words: Sequence[Any], count: int) -> l
         reply = link.command("EVAL", script.text, count, *words)
     assert isinstance(reply, list)
     return reply
+
+
+def pairs(reply: Any) -> dict[str, str]:
+    """Names and values in turns, or a mapping already, as the protocol's version has it."""
+    return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))

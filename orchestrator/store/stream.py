@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from orchestrator.store.scripts import Scripts
+from orchestrator.store.keys import of_member
+from orchestrator.store.scripts import Scripts, pairs
 from schemas.ids import RunRef
 
 BEGINNING: Final = "0-0"  # the cursor of a shard of which the ledger has nothing
@@ -88,12 +89,12 @@ def following(entry_id: str) -> str:
 
 def _entry(entry_id: str, flat: list[str]) -> Entry:
     fields = pairs(flat)
-    session, _, run_id = fields.pop("run").partition("|")
+    ref, _ = of_member(fields.pop("run"))
     moved = (move.partition("=")[0] for move in fields["steps"].split(",") if move)
     named = (fields["step_id"],) if "step_id" in fields else ()
     return Entry(
         id=entry_id,
-        ref=RunRef(run_id, session),
+        ref=ref,
         generation=int(fields.pop("generation")),
         version=int(fields.pop("version")),
         at=int(fields.pop("at")),
@@ -101,8 +102,3 @@ def _entry(entry_id: str, flat: list[str]) -> Entry:
         fields=fields,
         step_ids=tuple(dict.fromkeys((*moved, *named))),
     )
-
-
-def pairs(reply: Any) -> dict[str, str]:
-    """Names and values in turns, or a mapping already, as the protocol's version has it."""
-    return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))

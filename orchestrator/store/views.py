@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
-from orchestrator.store.keys import Keys
+from orchestrator.store.keys import Keys, member, of_member
 from orchestrator.store.replies import DUTIES, Duty
-from orchestrator.store.scripts import Scripts
+from orchestrator.store.scripts import Scripts, pairs
 from schemas.ids import RunRef
 
 FIELDS: Final = 1000  # of a hash, asked for at once
@@ -144,13 +144,13 @@ class Views:
         self._keys: Keys = scripts.keys
 
     def run(self, ref: RunRef) -> RunState | None:
-        fields = _pairs(self._ask("HGETALL", self._keys.state(ref)))
+        fields = pairs(self._ask("HGETALL", self._keys.state(ref)))
         return run_state(fields) if fields else None
 
     def steps(self, ref: RunRef) -> list[StepState]:
         """All steps, in the plan's order."""
-        records = _pairs(self._ask("HGETALL", self._keys.part(ref, "steps")))
-        texts = _pairs(self._ask("HGETALL", self._keys.part(ref, "plan")))
+        records = pairs(self._ask("HGETALL", self._keys.part(ref, "steps")))
+        texts = pairs(self._ask("HGETALL", self._keys.part(ref, "plan")))
         steps = [step_state(step_id, record, texts.get(step_id)) for step_id, record in records.items()]
         return sorted(steps, key=lambda step: step.index)
 
@@ -165,9 +165,8 @@ class Views:
 
     def due(self, ref: RunRef, step_id: str | None = None) -> dict[Duty, int]:
         """When the run (or a step of it) is looked at next, by the duty that does it."""
-        member = "|".join((ref.session, ref.run_id, *((step_id,) if step_id else ())))
-        shard = self._keys.shard_of(ref.run_id)
-        scores = ((duty, self._ask("ZSCORE", self._keys.due(shard, duty), member)) for duty in DUTIES)
+        shard, name = self._keys.shard_of(ref.run_id), member(ref, step_id)
+        scores = ((duty, self._ask("ZSCORE", self._keys.due(shard, duty), name)) for duty in DUTIES)
         return {duty: int(float(score)) for duty, score in scores if score is not None}
 
     def last_pass(self, shard: int, duty: Duty) -> int:
@@ -184,8 +183,7 @@ class Views:
 
     def first_due(self, shard: int, duty: Duty, count: int) -> list[RunRef]:
         """The runs that come first under a duty that is about runs."""
-        members = self._ask("ZRANGE", self._keys.due(shard, duty), 0, count - 1)
-        return [RunRef(*reversed(member.split("|", 1))) for member in members]
+        return [of_member(name)[0] for name in self._ask("ZRANGE", self._keys.due(shard, duty), 0, count - 1)]
 
     def needs(self, ref: RunRef, step_id: str) -> tuple[str, ...]:
         """The steps that this one waits for, as its plan says; () for an unknown step."""
@@ -197,7 +195,7 @@ class Views:
         return text
 
     def results(self, ref: RunRef) -> dict[str, str]:
-        return _pairs(self._ask("HGETALL", self._keys.part(ref, "results")))
+        return pairs(self._ask("HGETALL", self._keys.part(ref, "results")))
 
     def undo_error(self, ref: RunRef, step_id: str) -> str | None:
         """JSON text of the last error of the step's undoing."""
@@ -225,7 +223,7 @@ class Views:
     def _fields(self, key: str, names: Sequence[str] | None) -> dict[str, str]:
         """A hash, or these fields of it as far as they are there."""
         if names is None:
-            return _pairs(self._ask("HGETALL", key))
+            return pairs(self._ask("HGETALL", key))
         found: dict[str, str | None] = {}
         for page in _pages(names):
             found |= zip(page, self._ask("HMGET", key, *page), strict=True)
@@ -237,11 +235,6 @@ class Views:
 
 def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
     return (names[start : start + FIELDS] for start in range(0, len(names), FIELDS))
-
-
-def _pairs(reply: Any) -> dict[str, str]:
-    """A hash's fields, whichever protocol version the reply came in."""
-    return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def run_state(fields: dict[str, str]) -> RunState:

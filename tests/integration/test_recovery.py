@@ -20,6 +20,7 @@ from orchestrator.ledger.losses import Loss
 from orchestrator.ledger.tables import effects, runs
 from orchestrator.recovery import Site
 from orchestrator.startover import Again
+from orchestrator.store.keys import member
 from orchestrator.store.replies import Exists, Granted
 from orchestrator.store.restoring import Place
 from orchestrator.supervisors import audit_runs, drain_ledger
@@ -744,7 +745,7 @@ def test_a_server_without_the_run_or_its_place_in_due_is_no_obstacle(world: Worl
     world.drain()
     before, client, keys = planned.state.fence, world.server.client, world.bench.store.keys
     client.delete(keys.state(unplanned.ref), keys.part(unplanned.ref, "events"))
-    client.zrem(keys.due(0, "deadlines"), f"{planned.ref.session}|{planned.ref.run_id}")
+    client.zrem(keys.due(0, "deadlines"), member(planned.ref))
     world.another_server()
     # the run without a plan was heard of: the shard is behind
     assert world.recover() == []
