@@ -125,14 +125,9 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.run(connection, run_id)
 
-    def runs(self, limit: int, before: str | None = None) -> list[LedgerRun]:
-        """Up to `limit` runs, newest first, accepted before the run `before`: the last of the page that was read."""
-        with self._database.reading() as connection:
-            return reads.newest_runs(connection, limit, before)
-
     def listed(self, limit: int, before: str | None = None, wanted: RunFilter = ANY_RUN) -> list[ListedRun]:
-        """A page as of `runs`, of runs that are wanted and of what a list shows: goals, contexts and plans stay where
-        they are.
+        """Up to `limit` runs that are wanted, newest first, accepted before the run `before`: the last of the page that
+        was read. Of what a list shows: goals, contexts and plans stay where they are.
         """
         with self._database.reading() as connection:
             return reads.listed_runs(connection, limit, before, wanted)

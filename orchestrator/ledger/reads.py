@@ -36,12 +36,6 @@ def run(connection: Connection, run_id: str) -> LedgerRun | None:
     return as_run(row) if row else None
 
 
-def newest_runs(connection: Connection, limit: int, before: str | None) -> list[LedgerRun]:
-    """Runs by time of acceptance, newest first, older than the run `before`."""
-    query = older_than(runs_with_plans(), runs.c.accepted_at, runs.c.run_id, before)
-    return [as_run(row) for row in connection.execute(query.limit(limit)).mappings()]
-
-
 def listed_runs(connection: Connection, limit: int, before: str | None, wanted: RunFilter) -> list[ListedRun]:
     """The columns of a list, newest first, older than the run `before`, of the runs that are wanted."""
     listed = select(*(runs.c[field.name] for field in fields(ListedRun))).where(*run_conditions(wanted))

@@ -92,7 +92,7 @@ def test_fifty_identical_submissions_are_one_run(ours: Installation) -> None:
     assert len({answer["run_id"] for answer in answers}) == 1
     assert sum(answer["created"] for answer in answers) == 1
     assert ended(ours, answers[0]["run_id"]).status == RunStatus.SUCCEEDED
-    assert [run.request_id for run in ours.ledger.runs(60)].count("same") == 1
+    assert [run.request_id for run in ours.ledger.listed(60)].count("same") == 1
 
 
 def test_chord_keys_deleted_in_the_middle_change_nothing(ours: Installation, running: Processes) -> None:
@@ -137,5 +137,5 @@ def test_killed_between_the_ledger_and_the_ack_it_is_one_run(new_server: Callabl
         processes.python("control", *argv, ready=r"\bready\.")
         (line,) = send(made, {"kwargs": {"plan": plan({}, write("a"))}})
         assert (tmp_path / "killed").exists()
-        (row,) = made.ledger.runs(10)
+        (row,) = made.ledger.listed(10)
         assert line["answer"] == {"run_id": row.run_id, "status": "accepted", "created": True}

@@ -103,7 +103,7 @@ def test_attempts_and_commits_are_those_of_the_store(worked: Worked) -> None:
 
 def test_ends_of_runs_are_those_of_the_ledger(worked: Worked) -> None:
     ledger = worked.system.installed.ledger
-    ended = Counter(run.status for run in ledger.runs(100) if run.ended_at)
+    ended = Counter(run.status for run in ledger.listed(100) if run.ended_at)
     counted = Counter(family(worked.scrape("control"), "mandor_runs_ended_total"))
     counted += Counter(family(worked.scrape("supervise"), "mandor_runs_ended_total"))
     assert counted == ended

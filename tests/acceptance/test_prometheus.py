@@ -95,7 +95,7 @@ def worked(watched: Watched) -> Worked:
     begun(system)
     system.processes.kill("steps")
     system.start_steps()
-    for run in watched.ledger.runs(100):
+    for run in watched.ledger.listed(100):
         system.wait(run.run_id, timeout_s=60)
     return settled(watched)
 
@@ -124,7 +124,7 @@ def settled(watched: Watched, within_s: float = 15.0) -> Worked:
 
 def of_ledger(ledger: Ledger) -> Counts:
     """What each query must answer, by what the ledger has."""
-    runs = ledger.runs(100)
+    runs = ledger.listed(100)
     letters = Counter(letter.kind.value for letter in ledger.letters(100))
     events = Counter(event.event for run in runs for event in ledger.history.events(run.run_id))
     return {

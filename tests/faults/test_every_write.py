@@ -125,7 +125,7 @@ def came_late(mortals: Mortals, action: str, *fatal: tuple[int, When]) -> list[s
 
 def accounted_for(mortals: Mortals) -> tuple[int, int, str]:
     """How often the newest run's step was done and undone, and what a person knows of it."""
-    (run,) = mortals.ledger.runs(1)
+    (run,) = mortals.ledger.listed(1)
     letters = mortals.ledger.letters(100, run_id=run.run_id)
     reasons = [letter.reason for letter in letters]
     assert len(reasons) == len(set(reasons)), reasons

@@ -70,7 +70,7 @@ def test_what_needs_the_ledger_waits_for_it_and_the_rest_goes_on(world: Remote) 
     world.put_back()
     view = system.wait(run_id, timeout_s=BACK_S)
     assert (view.status, {one.attempt for one in view.steps}) == ("succeeded", {1})
-    assert [row.run_id for row in system.installed.ledger.runs(10)] == [run_id]
+    assert [row.run_id for row in system.installed.ledger.listed(10)] == [run_id]
     eventually(lambda: not any(system.installed.store.stream.length(shard) for shard in range(16)))
     assert_holds(system, view)
 

@@ -50,7 +50,7 @@ def work(system: System, runs: int) -> None:
         fields = {"plan": plan_text(*STEPS), "context": {}}
         dispatch.send_submission(system.installed.app, fields, str(uuid4())).forget()
     eventually(lambda: over(system, accepted + runs), timeout_s=500, what="the end of all runs")
-    assert {run.status for run in ledger.runs(runs)} == {"compensated"}
+    assert {run.status for run in ledger.listed(runs)} == {"compensated"}
 
 
 def over(system: System, runs: int) -> bool:

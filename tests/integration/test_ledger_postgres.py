@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text, update
 
 from orchestrator.errors import ConfigError, LedgerMissing, LedgerUnavailable
-from orchestrator.ledger import Fresh, Ledger, open_ledger, reads
+from orchestrator.ledger import ANY_RUN, Fresh, Ledger, open_ledger, reads
 from orchestrator.ledger.engine import Database
 from orchestrator.ledger.tables import REVISION, VERSION_TABLE, runs
 from schemas.states import RunStatus
@@ -116,7 +116,7 @@ def test_who_may_not_write_is_told_so(ledger: Ledger, url: str, postgres: Postgr
     postgres.execute(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'")
     postgres.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader", database=database)
     with closing(open_ledger(url.replace("mandor:", "reader:", 1))) as reader:
-        assert len(reader.runs(9)) == 1
+        assert len(reader.listed(9)) == 1
         with pytest.raises(LedgerUnavailable, match="permission denied"):
             accepted(reader, "order-2")
     postgres.execute("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM reader", database=database)
@@ -134,10 +134,10 @@ def test_a_server_that_takes_no_writes_is_unavailable(ledger: Ledger, url: str, 
 def test_a_reader_sees_one_state_and_hinders_no_writer(ledger: Ledger, url: str) -> None:
     database = Database(url)
     with database.reading() as connection:
-        assert reads.newest_runs(connection, 9, None) == []
+        assert reads.listed_runs(connection, 9, None, ANY_RUN) == []
         accepted(ledger, "order-1")
-        assert reads.newest_runs(connection, 9, None) == []
-    assert len(ledger.runs(9)) == 1
+        assert reads.listed_runs(connection, 9, None, ANY_RUN) == []
+    assert len(ledger.listed(9)) == 1
     database.close()
 
 
@@ -182,7 +182,7 @@ def test_a_deadlock_ends_with_one_of_the_two_let_through(ledger: Ledger, url: st
     for thread in threads:
         thread.join(60)
     assert len(answers) == 1
-    assert {run.reason for run in ledger.runs(9)} == set(answers)
+    assert {run.reason for run in ledger.listed(9)} == set(answers)
     database.close()
 
 

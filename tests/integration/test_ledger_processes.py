@@ -171,12 +171,12 @@ def write_and_read(index: int, url: str) -> int:
     ledger = opened(url)
     for step in STEPS:
         accepted(ledger, f"{index}-{step}")
-        ledger.runs(5)
+        ledger.listed(5)
     return len(STEPS)
 
 
 def test_readers_and_writers_do_not_hinder_each_other(crowd: Crowd, ledger: Ledger, url: str) -> None:
-    assert sum(crowd.do(write_and_read, url)) == len(ledger.runs(1_000))
+    assert sum(crowd.do(write_and_read, url)) == len(ledger.listed(1_000))
 
 
 def upgrade(index: int, url: str) -> None:
@@ -245,7 +245,7 @@ def test_a_process_frozen_in_its_transaction_makes_the_ledger_unavailable_and_no
     impatient = open_ledger(url, patience_s=0.3)
     with pytest.raises(LedgerUnavailable, match="stayed locked"):
         impatient.effects.close("r", "s", "do", 1)
-    assert impatient.runs(1) == []
+    assert impatient.listed(1) == []
     os.kill(holder, signal.SIGKILL)
     assert impatient.effects.close("r", "s", "do", 1).state is EffectState.NONE
 
@@ -271,14 +271,14 @@ def test_a_forked_child_works_on_connections_of_its_own(ledger: Ledger) -> None:
     accepted(ledger, "the-parent-before")
     assert in_fork(lambda: accepted(ledger, "the-child").request_id) == "the-child"
     accepted(ledger, "the-parent-after")
-    assert len(ledger.runs(9)) == 3
+    assert len(ledger.listed(9)) == 3
 
 
 @pytest.mark.parametrize("reopen", [False, True])
 def test_a_child_forked_inside_a_transaction_is_refused_or_on_its_own(ledger: Ledger, url: str, reopen: bool) -> None:
     with ledger.begin() as connection:
         ledger.effects.land("r", "s", "do", 1, TOKEN, "1", connection)
-        words = in_fork(lambda: str((open_ledger(url) if reopen else ledger).runs(1)))
+        words = in_fork(lambda: str((open_ledger(url) if reopen else ledger).listed(1)))
     if url.startswith("sqlite"):
         assert "LedgerUnavailable" in words
         assert "forked while its parent" in words

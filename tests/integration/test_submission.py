@@ -88,7 +88,7 @@ def test_fifty_at_once_are_one_run(ours: Installation, redis_server: Server) -> 
     assert len({answer.run_id for answer in answers}) == 1
     assert sum(answer.created for answer in answers) == 1
     assert plan_messages(ours, redis_server) == 1
-    assert len(ours.ledger.runs(10)) == 1
+    assert len(ours.ledger.listed(10)) == 1
 
 
 @pytest.mark.parametrize("target", ["store.runs.create_run", "publish"])
@@ -102,8 +102,8 @@ def test_killed_between_two_writes_and_sent_again(
             submit(ours)
     answer = submit(ours)
     assert answer.created is (target != "publish")
-    assert len(ours.ledger.runs(10)) == 1
-    row = ours.ledger.runs(1)[0]
+    assert len(ours.ledger.listed(10)) == 1
+    row = ours.ledger.listed(1)[0]
     assert ours.store.views.run(RunRef(row.run_id, row.session)) is not None
     # a plan message that was not sent is due
     assert plan_messages(ours, redis_server) == (0 if target == "publish" else 1)
@@ -220,7 +220,7 @@ def test_too_far_behind_no_new_run_is_taken(ours: Installation) -> None:
     ]
     with pytest.raises(StoreRefused, match="wait for the ledger"):
         submit(narrow, request_id=same_shard[0])
-    assert [row.request_id for row in ours.ledger.runs(10)] == ["first"]
+    assert [row.request_id for row in ours.ledger.listed(10)] == ["first"]
     drain_ledger.run_once(ours.store, ours.ledger, limited)
     assert submit(narrow, request_id=same_shard[0]).created
 

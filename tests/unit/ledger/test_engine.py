@@ -15,7 +15,7 @@ from sqlalchemy import select, text
 from sqlalchemy.dialects import postgresql
 
 from orchestrator.errors import ConfigError, LedgerError, LedgerMissing, LedgerUnavailable
-from orchestrator.ledger import Ledger, open_ledger, reads
+from orchestrator.ledger import ANY_RUN, Ledger, open_ledger, reads
 from orchestrator.ledger.engine import Database, insert_absent
 from orchestrator.ledger.tables import REVISION, effects, epochs, runs
 from tests.support.ledgers import accepted, fresh_ledger, template, url_of
@@ -178,10 +178,10 @@ def test_a_reader_sees_one_state_and_hinders_no_writer(tmp_path: Path) -> None:
     ledger = fresh_ledger(tmp_path)
     database = Database(url_of(tmp_path / "ledger.db"))
     with database.reading() as connection:
-        assert reads.newest_runs(connection, 9, None) == []
+        assert reads.listed_runs(connection, 9, None, ANY_RUN) == []
         accepted(ledger, "order-1")
-        assert reads.newest_runs(connection, 9, None) == []
-    assert len(ledger.runs(9)) == 1
+        assert reads.listed_runs(connection, 9, None, ANY_RUN) == []
+    assert len(ledger.listed(9)) == 1
 
 
 def test_a_second_write_transaction_of_a_thread_is_refused_at_once(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_threads_take_turns(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(ledger.runs(20)) == 12
+    assert len(ledger.listed(20)) == 12
 
 
 def test_a_lock_that_is_never_given_up_is_unavailable_within_the_patience(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_lock_that_is_never_given_up_is_unavailable_within_the_patience(tmp_pa
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerUnavailable, match="stayed locked"):
         accepted(ledger, "order-1")
-    assert ledger.runs(1) == []
+    assert ledger.listed(1) == []
     holder.execute("ROLLBACK")
     holder.close()
     accepted(ledger, "order-1")
@@ -220,9 +220,9 @@ def test_a_file_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     (tmp_path / "ledger.db-wal").unlink()
     (tmp_path / "ledger.db-shm").unlink()
     (tmp_path / "restored.db").rename(tmp_path / "ledger.db")
-    assert ledger.runs(9) == []
+    assert ledger.listed(9) == []
     accepted(ledger, "after-the-restore")
-    assert len(open_ledger(url_of(tmp_path / "ledger.db")).runs(9)) == 1
+    assert len(open_ledger(url_of(tmp_path / "ledger.db")).listed(9)) == 1
 
 
 def test_a_file_that_is_gone_is_missing(tmp_path: Path) -> None:
@@ -239,14 +239,14 @@ def test_close_leaves_one_file_and_a_usable_ledger(tmp_path: Path) -> None:
     accepted(ledger, "order-1")
     ledger.close()
     assert [file.name for file in tmp_path.iterdir()] == ["ledger.db"]
-    assert len(ledger.runs(9)) == 1
+    assert len(ledger.listed(9)) == 1
 
 
 def test_upgrading_twice_changes_nothing(tmp_path: Path) -> None:
     ledger = fresh_ledger(tmp_path)
     accepted(ledger, "order-1")
     ledger.upgrade()
-    assert len(ledger.runs(9)) == 1
+    assert len(ledger.listed(9)) == 1
 
 
 def test_upgrading_leaves_logging_alone(tmp_path: Path) -> None:

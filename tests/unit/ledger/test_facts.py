@@ -119,17 +119,17 @@ def test_what_belongs_to_a_run_needs_the_run(ledger: Ledger) -> None:
 def test_runs_are_listed_newest_first_in_pages(ticking: Ledger) -> None:
     ids = [accepted(ticking, f"order-{number}").run_id for number in range(5)]
     newest_first = ids[::-1]
-    first = ticking.runs(2)
+    first = ticking.listed(2)
     assert [run.run_id for run in first] == newest_first[:2]
-    assert [run.run_id for run in ticking.runs(10, before=first[-1].run_id)] == newest_first[2:]
-    assert ticking.runs(10, before="gone") == []
+    assert [run.run_id for run in ticking.listed(10, before=first[-1].run_id)] == newest_first[2:]
+    assert ticking.listed(10, before="gone") == []
 
 
 def test_pages_miss_nothing_among_runs_of_one_moment(ledger: Ledger, ledger_url: str) -> None:
     frozen = open_ledger(ledger_url, clock=lambda: 5)
     ids = {accepted(frozen, f"order-{number}").run_id for number in range(7)}
     seen: list[str] = []
-    while page := ledger.runs(3, before=seen[-1] if seen else None):
+    while page := ledger.listed(3, before=seen[-1] if seen else None):
         seen += [run.run_id for run in page]
     assert len(seen) == 7
     assert set(seen) == ids

@@ -75,7 +75,9 @@ def test_runs_of_before_are_of_the_only_installation(places: Places, known: tupl
     old.close()
     ledger = open_ledger(url)
     ledger.upgrade()
-    assert [run.namespace for run in ledger.runs(9)] == [whose]
+    migrated = ledger.run(run_named("r").run_id)
+    assert migrated is not None
+    assert migrated.namespace == whose
     ledger.close()
 
 
@@ -96,6 +98,6 @@ def test_runs_of_before_are_found_by_planner_and_action(places: Places) -> None:
     old.close()
     ledger = open_ledger(url)
     ledger.upgrade()
-    assert {run.request_id: run.planner for run in ledger.runs(9)} == {"r1": "orders.fulfil", "r2": None}
+    assert {run.request_id: run.planner for run in ledger.listed(9)} == {"r1": "orders.fulfil", "r2": None}
     assert [run.request_id for run in ledger.listed(9, None, RunFilter(action="a.b"))] == ["r2"]
     ledger.close()

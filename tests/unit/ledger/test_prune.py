@@ -96,7 +96,7 @@ def test_batches_are_bounded_and_the_oldest_go_first(ledger: Ledger) -> None:
     for number, run_id in enumerate(ids):
         ledger.end_run(run_id, 1, RunStatus.SUCCEEDED, None, 9, number)
     assert ledger.prune(4, 0, 3) == Pruned(3, 0)
-    assert {run.run_id for run in ledger.runs(9)} == set(ids[3:])
+    assert {run.run_id for run in ledger.listed(9)} == set(ids[3:])
     assert ledger.prune(4, 0, 3) == Pruned(1, 0)
     assert ledger.prune(4, 0, 3) == Pruned(0, 0)
 
@@ -144,7 +144,7 @@ def test_a_pass_deletes_what_the_settings_call_old(ledger: Ledger) -> None:
         aged(ledger, number, days)
     assert prune_ledger.run_once(ledger, Settings()) == Counts(taken=4, moved=4)
     assert prune_ledger.run_once(ledger, Settings()) == Counts()
-    assert [run.request_id for run in ledger.runs(9)] == ["r1", "r0"]
+    assert [run.request_id for run in ledger.listed(9)] == ["r1", "r0"]
     assert [letter.id for letter in ledger.letters(9)] == ["l0", "l1"]
 
 
@@ -166,7 +166,7 @@ def test_several_passes_at_once_delete_each_thing_once(ledger: Ledger, monkeypat
     with ThreadPoolExecutor(4) as pool:
         passes = [pool.submit(prune_ledger.run_once, ledger, Settings()) for _ in range(4)]
         assert sum(done.result().moved for done in passes) == 60
-    assert [run.run_id for run in ledger.runs(99)] == [kept_run]
+    assert [run.run_id for run in ledger.listed(99)] == [kept_run]
 
 
 def test_the_command_deletes_what_the_settings_call_old(
@@ -180,5 +180,5 @@ def test_the_command_deletes_what_the_settings_call_old(
         monkeypatch.setenv("MANDOR_LEDGER_LETTERS_D", "10")
         assert run(mandor, ["ledger", "prune", "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == {"runs": 1, "letters": 2}
-        assert [run.request_id for run in ledger.runs(9)] == ["r1", "r0"]
+        assert [run.request_id for run in ledger.listed(9)] == ["r1", "r0"]
         assert [letter.id for letter in ledger.letters(9)] == ["l0"]
