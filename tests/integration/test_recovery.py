@@ -128,7 +128,7 @@ class World:
         raise AssertionError(f"it does not end: {run.state} {self.bench.store.views.steps(run.ref)}")
 
     def assert_accounted_for(self, run: Run) -> None:
-        """I10: each effect belongs to a completed step that was not undone, or was undone, once."""
+        """Each effect belongs to a completed step that was not undone, or was undone, once."""
         for step in self.bench.store.views.steps(run.ref):
             stands = self.noted.count(step.id) - self.undone.count(step.id)
             expected = 1 if step.status == "completed" and step.effect != "pure" else 0

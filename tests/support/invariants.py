@@ -1,7 +1,7 @@
 """What holds of every run, whatever happened to it: judged from the ledger's history and a log that no run owns.
 
-Numbers are those of the protocol's invariants. A run that was built again may commit once more what nobody had heard
-of: so events are counted between one `run.restored` and the next.
+A run that was built again may commit once more what nobody had heard of: so events are counted between one
+`run.restored` and the next.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ def assert_holds(system: System, view: RunView) -> None:
     told = view.status == "succeeded" or (events and events[-1].version >= view.version)
     broken = [*of_events(events), *(of_effects(view, lines) if told else ())]
     if view.status not in RUN_TERMINAL:
-        broken.append(f"I9: it is {view.status}")
+        broken.append(f"it is {view.status}")
     assert not broken, f"{broken}\n{view}\n" + "\n".join(map(str, (*events, *lines)))
 
 
@@ -41,13 +41,13 @@ def moves(event: Happened) -> Iterator[tuple[str, str, int]]:
 def of_events(events: Sequence[Happened]) -> Iterator[str]:
     versions = [event.version for event in events]
     if versions != sorted(set(versions)):
-        yield f"I8: versions {versions}"
+        yield f"versions {versions}"
     yield from _commits(events)
     yield from _fences(events)
     yield from _starts(events)
     ends = Counter(event.generation for event in events if event.event in ENDS)
     if any(count > 1 for count in ends.values()):
-        yield f"I12: ends {ends}"
+        yield f"ends {ends}"
 
 
 def _commits(events: Sequence[Happened]) -> Iterator[str]:
@@ -58,13 +58,13 @@ def _commits(events: Sequence[Happened]) -> Iterator[str]:
             continue
         seen.update((event.generation, step_id) for step_id, status, _ in moves(event) if status == "completed")
     if any(count > 1 for count in seen.values()):
-        yield f"I1: commits {seen}"
+        yield f"commits {seen}"
 
 
 def _fences(events: Sequence[Happened]) -> Iterator[str]:
     granted = [fence for event in events for _, status, fence in moves(event) if status == "running"]
     if granted != sorted(set(granted)):
-        yield f"I2: fences {granted}"
+        yield f"fences {granted}"
 
 
 def _starts(events: Sequence[Happened]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _starts(events: Sequence[Happened]) -> Iterator[str]:
         if event.event == "run.retried":
             left = False
         if left and any(status == "running" for _, status, _ in moves(event)):
-            yield f"I4: {event} after its run left running"
+            yield f"{event} after its run left running"
         left = left or event.event in ("run.compensating", "run.cancel", "run.deadline", *ENDS)
 
 
@@ -82,17 +82,17 @@ def of_effects(view: RunView, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
         mine = [line["what"] for line in lines if line["step_id"] == step.id]
         noted, undone = mine.count("noted"), mine.count("undone")
         if step.action not in REPEATABLE and noted > 1:
-            yield f"I5, I6: {step.id} ({step.action}) acted {noted} times"
+            yield f"{step.id} ({step.action}) acted {noted} times"
         if undone > max(noted, 0):
-            yield f"I10: {step.id} was undone {undone} times"
+            yield f"{step.id} was undone {undone} times"
         stands = noted > 0 and undone == 0
         if stands != (step.status == "completed" and step.action != "test.echo"):
-            yield f"I10: {step.id} is {step.status}, noted {noted}, undone {undone}"
+            yield f"{step.id} is {step.status}, noted {noted}, undone {undone}"
     yield from _order(view, lines)
 
 
 def _order(view: RunView, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """I3, of what left a line: no step acts before those it needs have acted."""
+    """Of what left a line: no step acts before those it needs have acted."""
     acted: dict[str, float] = {}
     for line in lines:
         if line["what"] == "noted":
@@ -100,4 +100,4 @@ def _order(view: RunView, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     for step in view.steps:
         for need in step.needs:
             if step.id in acted and need in acted and acted[step.id] < acted[need]:
-                yield f"I3: {step.id} acted before {need}"
+                yield f"{step.id} acted before {need}"
