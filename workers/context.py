@@ -96,8 +96,8 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this step: what a `keyed` action shows the other side. A compensation has
-        another one: undoing is an effect of its own.
+        """The same for every attempt of this step, unless a person gives it a new one: what a `keyed` action shows
+        the other side. A compensation has another one: undoing is an effect of its own.
         """
         return self._identity.idempotency_key
 

@@ -14,7 +14,7 @@ from orchestrator.admission import Kind, validate_handoff
 from schemas.canonical import hash_of
 from schemas.policy import Policy
 from schemas.states import EffectClass
-from workers import PlanContext
+from workers import Context, PlanContext
 from workers.planners import PlannerInputInvalid, call_planner
 from workers.registry import Registry
 
@@ -87,3 +87,9 @@ def test_the_table_of_kinds_is_complete() -> None:
 def test_the_table_of_effect_classes_is_complete() -> None:
     table = PAGE.read_text().split("| `effect=` |")[1].split("\n\n")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(EffectClass)
+
+
+def test_all_that_a_context_has_is_in_the_table() -> None:
+    table = PAGE.read_text().split("| `ctx.` |")[1].split("\n\n")[0]
+    named = {name for cell in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)", cell)}
+    assert named == {name for name in vars(Context) if not name.startswith("_")}
