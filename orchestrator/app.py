@@ -25,6 +25,7 @@ from orchestrator.ledger import Epoch, Ledger, open_ledger
 from orchestrator.settings import Settings, settings, unknown_names
 from orchestrator.store import Store, open_server, open_store
 from orchestrator.telemetry import events, logs
+from orchestrator.telemetry.text import without_secrets
 
 startup.check_packages()
 startup.check_services(settings())  # Celery would quote what it cannot read, and name no setting
@@ -222,5 +223,5 @@ def check_servers(given: Settings, checked: Store) -> None:
 def refuse(error: MandorError) -> NoReturn:
     """Say why this process does not start, once for people and once for machines, and end it."""
     logs.emit(events.ServiceRefused(error.kind, str(error), error.hint))
-    print(f"mandor: {error}", file=sys.stderr)  # noqa: T201  # the log may go to a file nobody looks at
+    print(without_secrets(f"mandor: {error}"), file=sys.stderr)  # noqa: T201  # the log may go to a file nobody looks at
     raise SystemExit(CONFIG_EXIT)

@@ -15,6 +15,7 @@ from orchestrator.store import Store
 from orchestrator.store.views import StepState
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit
+from orchestrator.telemetry.text import WHOLE, redacted, without_secrets
 from schemas.canonical import sha256_hex
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.ids import RunRef
@@ -23,6 +24,7 @@ from schemas.states import EffectClass, Fact, RunStatus, StepStatus
 
 SHOWN_BYTES: Final = 64 * 1024
 SHOWN_ATTEMPTS: Final = 200
+DEEPEST: Final = 100  # levels of a letter; below them is nothing that a person would read
 MOST_LETTERS: Final = 10_000  # as many as a plan can have steps
 UNKNOWN_ACTION: Final = "unknown_action"  # the kind of error of a step that no worker could run
 _TOLD: Final = ("attempt", "fence", "worker_id", "outcome")
@@ -49,17 +51,18 @@ def write(
 ) -> str:
     """Keep a letter and ring; answers its id.
 
-    dedup_key: what was given up on, and in which generation; a repeat keeps the first letter and rings again. Raises
-    what the ledger raises; a bell that cannot be rung is only logged, for the letter is what counts.
+    dedup_key: what was given up on, and in which generation; a repeat keeps the first letter and rings again. A letter
+    is read by people: secrets are taken out of it, and nothing else. Raises what the ledger raises; a bell that cannot
+    be rung is only logged, for the letter is what counts.
     """
     letter = DeadLetter(
         id=str(uuid4()),
         kind=kind,
         run_id=ref.run_id if ref else None,
         step_id=step_id,
-        reason=reason,
+        reason=without_secrets(reason),
         created_at=time.time_ns() // 1_000_000,
-        content=dict(content),
+        content=redacted(dict(content), DEEPEST, WHOLE),
     )
     letter_id = ledger.write_letter(letter, dedup_key)
     emit(events.LetterWritten(kind.value, letter_id))

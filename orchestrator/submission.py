@@ -18,6 +18,7 @@ from orchestrator.store.new import NewRun
 from orchestrator.store.replies import Conflict, Created
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import bind, emit
+from orchestrator.telemetry.text import without_secrets
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef, run_id_for, session_key
 from schemas.issues import Issue
@@ -53,7 +54,8 @@ def read(fields: Mapping[str, Any], settings: Settings, args: tuple[Any, ...] = 
 
 def refusal(issues: list[Issue]) -> SubmissionRefused:
     """All that is wrong in one message: a caller without our code sees nothing but the text."""
-    shown = "; ".join(f"{issue.path or '(submission)'}: {issue.message}" for issue in issues[:SHOWN_ISSUES])
+    told = "; ".join(f"{issue.path or '(submission)'}: {issue.message}" for issue in issues[:SHOWN_ISSUES])
+    shown = without_secrets(told)
     more = f"; and {len(issues) - SHOWN_ISSUES} more" if len(issues) > SHOWN_ISSUES else ""
     return SubmissionRefused(shown + more, path=issues[0].path or None, hint="correct these fields and submit again")
 

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 from orchestrator.admission.defaults import field_key, filled
 from orchestrator.admission.fields import NAME_ERROR, Referable
 from orchestrator.admission.refusal import MAX_ISSUES, Kind, excerpt
+from orchestrator.telemetry.text import is_secret_name
 from schemas.issues import Issue, dotted
 
 Path = tuple[str | int, ...]
@@ -137,9 +138,11 @@ def kind_of(error: ErrorDetails) -> Kind:
 
 
 def message_of(error: ErrorDetails) -> str:
-    """Pydantic's sentence, with a short look at the value where it is a plain one."""
+    """Pydantic's sentence, with a short look at the value where it is a plain one and no secret."""
     message = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     value = error["input"]
+    if any(isinstance(part, str) and is_secret_name(part) for part in error["loc"]):
+        return message if kind_of(error) in {Kind.TYPE, Kind.EXTRA, Kind.MISSING} else "the value is refused"
     if error["type"] in {"missing", "missing_argument"} or isinstance(value, dict | list):
         return message
     return f"{message[:200]}; got {excerpt(value)}" if isinstance(value, str | int | float) else message

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from orchestrator.errors import MandorError
-from orchestrator.telemetry.text import printable
+from orchestrator.telemetry.text import printable, without_secrets
 from schemas.issues import Issue
 
 MAX_ISSUES: Final = 20
@@ -89,6 +89,6 @@ def excerpt(value: Any) -> str:
 
 
 def _harmless(issue: Issue) -> Issue:
-    message = printable(issue.message[:SHOWN_MESSAGE])
-    cut = "…" if len(issue.message) > SHOWN_MESSAGE else ""
-    return Issue(printable(issue.path), str(issue.kind), message + cut)
+    message = without_secrets(issue.message[: 32 * SHOWN_MESSAGE])  # before the cut, which could halve one
+    cut = "…" if len(message) > SHOWN_MESSAGE else ""
+    return Issue(printable(issue.path), str(issue.kind), printable(message[:SHOWN_MESSAGE]) + cut)

@@ -28,7 +28,7 @@ from orchestrator.settings import Settings
 from orchestrator.telemetry import facts
 from orchestrator.telemetry.events import Occurrence
 from orchestrator.telemetry.render import human, json_line
-from orchestrator.telemetry.text import hide, redacted_item
+from orchestrator.telemetry.text import hide, hide_names, redacted_item
 
 EventDict = MutableMapping[str, Any]
 
@@ -132,21 +132,25 @@ def configure(settings: Settings, *, logfile: str | None = None, stream: IO[str]
     out = _opened(logfile) if logfile else stream or sys.stderr
     as_human = settings.log_format == "human" or (settings.log_format == "auto" and out.isatty())
     level = logging.getLevelNamesMapping()[settings.log_level]
-    shared = _shared(frozenset(name.strip().lower() for name in settings.log_redact.split(",") if name.strip()))
+    shared = _shared()
     render = _human_renderer(out) if as_human else _json_renderer
     _configure_ours(level, [structlog.processors.add_log_level, *shared, render], out)
     _configure_stdlib(level, shared, render, out)
 
 
 def _hide_secrets(settings: Settings) -> None:
-    """What the settings hold of them: no line shows it, wherever a library may have put it."""
+    """What the settings hold of them: nothing shows it, wherever a library may have put it. A password that is its
+    user's own name keeps no secret, and hidden it would only spoil words.
+    """
     urls = (settings.broker, settings.results, settings.redis_url, settings.ledger, *settings.effects_urls.split())
     for url in urls:
         with suppress(ValueError):  # it is refused elsewhere
-            password = urlsplit(url).password or ""
-            for text in {password, unquote(password)}:
+            parts = urlsplit(url)
+            password = parts.password or ""
+            for text in {password, unquote(password)} - {parts.username}:
                 hide(text)
     hide(settings.llm_api_key.get_secret_value())
+    hide_names(name.strip().lower() for name in settings.log_redact.split(",") if name.strip())
 
 
 def _configure_ours(level: int, processors: list[Processor], out: IO[str]) -> None:
@@ -181,17 +185,18 @@ def _configure_stdlib(level: int, shared: list[Processor], render: Processor, ou
         logging.getLogger(name).setLevel(level if level <= logging.DEBUG else logging.WARNING)
 
 
-def _shared(also: frozenset[str]) -> list[Processor]:
-    def redact(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-        return {name: redacted_item(name, value, also) for name, value in line.items()}
-
+def _shared() -> list[Processor]:
     return [
         structlog.processors.format_exc_info,
-        redact,
+        _redact,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _add_identity,
         _add_service,
     ]
+
+
+def _redact(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    return {name: redacted_item(name, value) for name, value in line.items()}
 
 
 def _add_identity(_: WrappedLogger, __: str, line: EventDict) -> EventDict:

@@ -1,11 +1,14 @@
 """Making other people's text safe to show: no value may move a cursor, forge a line or carry a secret."""
 
 import re
+import sys
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
 LONGEST: Final = 4096  # characters of one value in a log line
+WHOLE: Final = sys.maxsize
 HIDDEN: Final = "***"
 
 # control, bidirectional and invisible characters; halves of surrogate pairs
@@ -16,13 +19,19 @@ _UNSAFE = re.compile(
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _URL_PASSWORD = re.compile(r"(://[^\s/@:]{0,256}):[^\s/]{1,1024}@")
-_PAIR = re.compile(
-    r"(?i)\b((?!step_|fencing_)(?:[a-z]{1,20}[_-])?(?:password|passwd|secret|api[_-]?key|access[_-]?key|authorization|token)"
-    r"[\"']?\s{0,3}[=:]\s{0,3})(?:\"[^\"]*\"|'[^']*'|(?:(?:bearer|basic)\s)?[^\s\"',;&}]+)"
+# a key within running text, of a program's or of JSON, which may be JSON inside JSON
+_KEY = re.compile(r"(?<![\w-])([A-Za-z_][\w-]{0,255})\\{0,7}[\"']?\s{0,3}[=:]\s{0,3}")
+# what follows it, and what was cut before its own end, to the end
+_VALUE = re.compile(
+    r"(?is)(\\{0,7}[\"'])(?:(?!(?<!\\)\1).)*+(?:\1|\Z)"
+    r"|[\[{][^\]}]*+(?:[\]}]|\Z)"
+    r"|(?:(?:bearer|basic)\s)?[^\s\"',;&}]+"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 
-_SECRET_WORDS = frozenset({"password", "passwd", "passphrase", "secret", "token", "authorization", "cookie", "apikey"})
+_SECRET_WORDS = frozenset(
+    {"password", "passwd", "passphrase", "secret", "token", "authorization", "cookie", "apikey", "accesskey"}
+)
 _SECRET_PAIRS = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("signing", "key")})
 _NO_SECRETS = frozenset({"step_token", "fencing_token"})  # fingerprints and counters by these names are public
 _SHORTEST_SECRET: Final = 8
@@ -45,14 +54,24 @@ def _escape(match: re.Match[str]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def is_secret_name(name: str, also: frozenset[str] = frozenset()) -> bool:
+def is_secret_name(name: str) -> bool:
     """Whether a value under this key must not be shown, judged by the key's words: `apiKey`, `DB_PASSWORD`."""
     if name in _NO_SECRETS:
         return False
     words = [word.lower() for word in _WORD.findall(name)]
-    if name.lower() in also or not _SECRET_WORDS.isdisjoint(words):
+    if name.lower() in _more_names or not _SECRET_WORDS.isdisjoint(words):
         return True
     return any(pair in _SECRET_PAIRS for pair in pairwise(words))
+
+
+_more_names: set[str] = set()
+
+
+def hide_names(names: Iterable[str]) -> None:
+    """From here on values under these keys, in lower case, are not shown either, and these alone."""
+    _more_names.clear()
+    _more_names.update(names)
+    is_secret_name.cache_clear()
 
 
 _hidden: list[str] = []
@@ -64,40 +83,60 @@ def hide(secret: str) -> None:
         _hidden.append(secret)
 
 
-def without_secrets(text: str) -> str:
-    """The text without passwords of URLs, bearer tokens, `password=…` pairs and what was hidden by name."""
+def without_hidden(text: str) -> str:
+    """The text without what was hidden by its own words."""
     for secret in _hidden:
         text = text.replace(secret, HIDDEN)
+    return text
+
+
+def without_secrets(text: str) -> str:
+    """The text without passwords of URLs, bearer tokens, `password=…` pairs and what was hidden by its own words."""
+    text = without_hidden(text)
     if "://" in text:
         text = _URL_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
     if "=" in text or ":" in text:
-        text = _PAIR.sub(rf"\1{HIDDEN}", text)
+        text = "".join(_without_named(text))
     return _BEARER.sub(rf"\1 {HIDDEN}", text) if " " in text else text
 
 
-def redacted(value: Any, also: frozenset[str] = frozenset(), depth: int = 6) -> Any:
-    """A copy fit for a log: secrets hidden by key name and by shape, long text cut, deep nesting folded."""
+def _without_named(text: str) -> Iterator[str]:
+    """The text in pieces, each value under a secret's name exchanged."""
+    shown = 0
+    for key in _KEY.finditer(text):
+        if key.start() < shown or not is_secret_name(key[1]):
+            continue
+        value = _VALUE.match(text, key.end())
+        if value is not None:
+            yield text[shown : key.end()]
+            yield HIDDEN
+            shown = value.end()
+    yield text[shown:]
+
+
+def redacted(value: Any, depth: int = 6, most: int = LONGEST) -> Any:
+    """A copy fit to be shown: secrets hidden by key name and by shape, deep nesting folded. most: characters that are
+    left of one text; a log takes no more.
+    """
     if isinstance(value, str):
-        return _cut(without_secrets(value))
+        return _cut(without_secrets(value), most)
     if value is None or isinstance(value, bool | int | float):
         return value
     if depth == 0:
         return "…"
     if isinstance(value, dict):
-        return {str(key): redacted_item(str(key), item, also, depth - 1) for key, item in value.items()}
+        return {str(key): redacted_item(str(key), item, depth - 1, most) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [redacted(item, also, depth - 1) for item in value]
-    return _cut(without_secrets(str(value)))
+        return [redacted(item, depth - 1, most) for item in value]
+    return _cut(without_secrets(str(value)), most)
 
 
-def redacted_item(key: str, value: Any, also: frozenset[str] = frozenset(), depth: int = 6) -> Any:
-    """The value as a log may show it under this key."""
-    if value is not None and is_secret_name(key, also):
+def redacted_item(key: str, value: Any, depth: int = 6, most: int = LONGEST) -> Any:
+    """The value as it may be shown under this key."""
+    if value is not None and is_secret_name(key):
         return HIDDEN
-    return redacted(value, also, depth)
+    return redacted(value, depth, most)
 
 
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[:LONGEST]}… ({len(text) - LONGEST} more characters)"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"

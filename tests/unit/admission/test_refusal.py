@@ -2,10 +2,13 @@
 
 import json
 import pickle
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel, ValidationError, field_validator
 
 from orchestrator.admission import MAX_ISSUES, Issue, Kind, PayloadDrift
+from orchestrator.admission.params import issues_at
 from orchestrator.admission.refusal import excerpt
 from orchestrator.errors import MandorError
 from tests.support.plans import command, file, plan_text, refused
@@ -27,6 +30,37 @@ def test_it_is_one_of_our_errors() -> None:
 def test_it_survives_the_way_between_processes() -> None:
     drift = PayloadDrift([Issue("steps.0.id", Kind.VALUE, "bad")])
     assert pickle.loads(pickle.dumps(drift)).issues == drift.issues
+
+
+class Login(BaseModel):
+    """Refuses whatever it is given, each field in another way."""
+
+    user: int
+    password: int
+    apiKey: Literal["a"]  # noqa: N815
+    token: str
+
+    @field_validator("token")
+    @classmethod
+    def refuse(cls, token: str) -> str:
+        """Quote it."""
+        raise ValueError(f"not {token}")
+
+
+def test_values_are_quoted_but_for_those_whose_name_says_that_they_are_secret() -> None:
+    raw: dict[str, Any] = dict.fromkeys(("user", "password", "apiKey", "token"), "hunter2")
+    with pytest.raises(ValidationError) as refusal:
+        Login.model_validate(raw)
+    told = {issue.path: issue.message for issue in issues_at(refusal.value, raw)}
+    assert list(told) == list(raw)
+    assert [path for path, message in told.items() if "hunter2" in message] == ["user"]
+    assert told["token"] == "the value is refused"
+    assert "valid integer" in told["password"]
+
+
+def test_a_secret_in_a_message_is_hidden_before_it_is_cut() -> None:
+    (issue,) = PayloadDrift([Issue("", Kind.VALUE, "x" * 280 + " password=correct-horse-battery-staple")]).issues
+    assert "correct" not in issue.message
 
 
 def test_at_most_twenty_issues() -> None:

@@ -9,6 +9,7 @@ import pytest
 from orchestrator.admission import PayloadDrift
 from orchestrator.admission.fences import fenced, nonce_for
 from orchestrator.admission.repair import SHOWN_ANSWER, Refusal
+from orchestrator.telemetry.text import hide
 from schemas.canonical import hash_of
 from schemas.policy import Policy, PolicyRequest, meet
 from schemas.states import EffectClass
@@ -69,6 +70,16 @@ def test_a_text_that_holds_a_nonce_gets_another() -> None:
 def test_the_same_call_gets_the_same_nonce_and_another_call_another() -> None:
     assert nonce_for("a", ["text"]) == nonce_for("a", ["text"])
     assert len({nonce_for("a", ["xy", "z"]), nonce_for("a", ["x", "yz"]), nonce_for("b", ["xy", "z"])}) == 3
+
+
+def test_a_registered_secret_is_not_told_whoever_wrote_it() -> None:
+    hide("a-password-of-these-prompts")
+    prompts = (
+        prompted(context("log in with a-password-of-these-prompts", {"at": "redis://:a-password-of-these-prompts@h"})),
+        prompt_of(Ask(question="a-password-of-these-prompts?", data=["a-password-of-these-prompts"]), "key"),
+    )
+    assert [prompt.user.count("***") for prompt in prompts] == [2, 2]
+    assert not any("a-password" in text for prompt in prompts for text in (prompt.system, prompt.user))
 
 
 def test_a_nonce_inside_its_text_is_refused() -> None:

@@ -11,15 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from orchestrator.telemetry.text import without_hidden
 from workers.outcomes import PermanentError, ProviderError
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """system: what we say. user: the rest, where other people's text stands between marks."""
+    """system: what we say. user: the rest, where other people's text stands between marks; a secret that is known to
+    be one does not go to a model, whoever wrote it there.
+    """
 
     system: str
     user: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "user", without_hidden(self.user))
 
     def as_json(self) -> dict[str, str]:
         """By role, as it is stored."""
