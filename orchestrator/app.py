@@ -11,7 +11,8 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from celery import Celery, signals
@@ -177,19 +178,17 @@ def _pool_name(pool: Any) -> str:
 
 
 def _start(check_role: Callable[[], None], begin: Callable[[], object] = lambda: None) -> None:
-    """All checks of a process of ours. Celery logs what a signal's receiver raises and goes on; SystemExit ends it.
+    """All checks of a process of ours.
 
     begin: called when nothing of its own stands in the way, before its services are waited for.
     """
     logs.configure(settings())  # Celery's own turn comes later
-    try:
+    with or_refuse():
         startup.check_environment(settings())
         policies.installation_policy(settings())
         check_role()
         begin()
         _wait_for_services()
-    except MandorError as error:
-        refuse(error)
     for name in unknown_names():
         logs.logger("mandor").warning("setting.unknown", name=name, hint="correct or unset it")
 
@@ -218,6 +217,19 @@ def check_servers(given: Settings, checked: Store) -> None:
     startup.check_server(checked.admin, given)
     for name, url in startup.other_servers(given):
         startup.check_keeper(open_server(given, url), name)
+
+
+@contextmanager
+def or_refuse() -> Iterator[None]:
+    """Whatever goes wrong in here ends this process. Celery logs what a signal's receiver raises and goes on, so that
+    it would work unchecked; SystemExit ends it.
+    """
+    try:
+        yield
+    except MandorError as error:
+        refuse(error)
+    except Exception as error:  # noqa: BLE001  # nobody thought of this one
+        refuse(MandorError(f"the start broke off: {type(error).__name__}: {error} ({events.where(error)})"))
 
 
 def refuse(error: MandorError) -> NoReturn:

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
@@ -10,7 +10,6 @@ from orchestrator.app import app
 from orchestrator.errors import ConfigError
 from orchestrator.gauges import Gauges
 from orchestrator.healing import looks, roles, serving
-from orchestrator.healing.checks import State
 from orchestrator.healing.looker import Looker
 from orchestrator.healing.pages import Pages
 from orchestrator.settings import Settings
@@ -40,14 +39,10 @@ def serve(given: Settings, introduce: Callable[[str], None]) -> None:
 def _listen(given: Settings, looker: Looker) -> str:
     registry = CollectorRegistry()
     registry.register(Gauges(given, app))
-    pages = Pages(roles.EXPORTER, list, lambda: list(_states(looker)), registry)
+    pages = Pages(roles.EXPORTER, list, lambda: list(looker.states()), registry)
     port = roles.port_of(given, roles.EXPORTER)
     try:
         return serving.serve(pages, given.health_address, port, named=roles.is_port_named(roles.EXPORTER) and port > 0)
     except ConfigError as taken:
         taken.path = roles.variable_of(roles.EXPORTER)
         raise
-
-
-def _states(looker: Looker) -> Iterator[State]:
-    return looker.states()

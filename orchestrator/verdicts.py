@@ -34,16 +34,24 @@ def suspicious(store: Store) -> dict[int, str]:
 
 
 def state_of(epoch: str, shard: int, facts: ShardFacts) -> str | None:
-    """What a shard says of itself; None: it is whole."""
-    if facts.epoch is None:
-        return "amnesia"
-    if facts.epoch != epoch:
+    """What is wrong with a shard by what it says of itself; None: it is whole. ConfigError: it is somebody else's."""
+    word = word_of(epoch, facts)
+    if word == "foreign":
         raise ConfigError(
             f"shard {shard} belongs to another installation",
             path="MANDOR_NAMESPACE",
             hint="two installations share this server, or its data is an old copy: use another namespace or server",
         )
-    return None if facts.server == facts.our_server else "moved"
+    return None if word == "ours" else word
+
+
+def word_of(epoch: str, facts: ShardFacts) -> str:
+    """The same in a word: ours, moved, amnesia or foreign."""
+    if facts.epoch is None:
+        return "amnesia"
+    if facts.epoch != epoch:
+        return "foreign"
+    return "ours" if facts.server == facts.our_server else "moved"
 
 
 def behind(ledger: Ledger, store: Store, namespace: str, moved: list[int]) -> set[int]:

@@ -14,7 +14,7 @@ from celery import bootsteps, signals
 from celery.exceptions import Ignore, Reject, Retry
 
 from orchestrator import dead_letters, dispatch, names, policies, startup
-from orchestrator.app import PerProcess, app, ledger, refuse, store
+from orchestrator.app import PerProcess, app, ledger, or_refuse, store
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved
 from orchestrator.healing import worker as watched
 from orchestrator.settings import Settings, settings
@@ -169,15 +169,13 @@ services: Final = PerProcess(_open_services)
 def _load_before_forking(**_: Any) -> None:
     """A declaration that cannot work refuses the start, not the first step that needs it."""
     given = settings()
-    try:
+    with or_refuse():
         load_actions(given)
         policy = policies.installation_policy(given)
         for action in registry.actions():
             limit_s = limits_of(action.spec, policy).timeout_s
             startup.check_time_limit(given, action.spec.name, limit_s, policy.stop_grace_s)
-    except MandorError as error:
-        refuse(error)
-    _watch_over(given)
+        _watch_over(given)
 
 
 def _watch_over(given: Settings) -> None:

@@ -64,10 +64,19 @@ def looked(look: Look) -> Fault | None:
     try:
         return look()
     except MandorError as error:
-        return Fault(_shown(f"{error.path}: {error.message}" if error.path else error.message), error.hint)
-    except Exception as error:  # noqa: BLE001  # also a plug-in's
-        return Fault(_shown(f"{type(error).__name__}: {error}"))
+        return fault_of(f"{error.path}: {error.message}" if error.path else error.message, error.hint)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # also a plug-in's
+        return fault_of(_words(error))
 
 
-def _shown(text: str) -> str:
-    return printable(without_secrets(text))[:SHOWN]
+def fault_of(text: str, mend: str | None = None) -> Fault:
+    """A fault in the words of others: no secrets, nothing that acts on a terminal, and not without end."""
+    return Fault(printable(without_secrets(text))[:SHOWN], mend)
+
+
+def _words(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001  # its own text raises
+        return name

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from orchestrator.healing.checks import Fault, Look, Memory, State, looked
@@ -10,20 +10,22 @@ from orchestrator.healing.forks import GATE
 from orchestrator.telemetry import facts, signals
 
 SLOW_S: Final = 10.0  # a look that takes longer fails its check by that
+STALE_ROUNDS: Final = 3  # so many periods without a new look, and what was seen then says nothing any more
+STALE: Final = "if no other check hangs, end this process and start another"
 
 
 class Looker:
-    """looks: by the name of their check. after: called behind each round, for what goes with it."""
+    """looks: by the name of their check."""
 
-    def __init__(
-        self, looks: Mapping[str, Look], every_s: float, after: Callable[[], None] | None = None, slow_s: float = SLOW_S
-    ) -> None:
+    def __init__(self, looks: Mapping[str, Look], every_s: float, slow_s: float = SLOW_S) -> None:
         self._looks = dict(looks)
         self._every_s = every_s
-        self._after = after
         self._slow_s = slow_s
+        self._stale_s = STALE_ROUNDS * every_s + len(looks) * slow_s
         self._memory = Memory()
+        self._made = time.time()
         self._states: dict[str, State] = {}
+        self._looked_at: dict[str, float] = {}
         self._current: tuple[str, float] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"health {', '.join(looks)}", daemon=True)
@@ -38,30 +40,38 @@ class Looker:
         self._thread.join(self._slow_s)
 
     def states(self) -> Iterator[State]:
-        """What was found last. A check that was never looked at fails: nobody knows yet."""
-        current = self._current
+        """What was found last. A check that was never looked at fails, and one whose look is long ago: nobody knows."""
         for check in self._looks:
-            state = self._states.get(check) or State(check, Fault("not looked at yet"), time.time())
-            if current is not None and current[0] == check and time.time() - current[1] > self._slow_s:
-                waited = time.time() - current[1]
-                state = State(check, Fault(f"no answer for {waited:.0f} s"), current[1] if state.ok else state.since)
-            yield state
+            state = self._states.get(check) or State(check, Fault("not looked at yet"), self._made)
+            silent = self._silence(check)
+            if silent is None:
+                yield state
+            else:
+                fault, for_s = silent
+                yield State(check, fault, time.time() - for_s if state.ok else state.since)
+
+    def _silence(self, check: str) -> tuple[Fault, float] | None:
+        """Why what was found last is not what is so now, and for how many seconds."""
+        now, current, last = time.monotonic(), self._current, self._looked_at.get(check)
+        if current is not None and current[0] == check and now - current[1] > self._slow_s:
+            return Fault(f"no answer for {now - current[1]:.0f} s"), now - current[1]
+        if last is not None and now - last > self._stale_s:
+            return Fault(f"not looked at for {now - last:.0f} s", STALE), now - last
+        return None
 
     def _run(self) -> None:
         while not self._stop.is_set():
             for check, look in self._looks.items():
                 self._look(check, look)
-            if self._after is not None:
-                with GATE.inside():
-                    self._after()
             self._stop.wait(self._every_s)
 
     def _look(self, check: str, look: Look) -> None:
-        self._current = (check, time.time())
+        self._current = (check, time.monotonic())
         try:
             with GATE.inside():
                 state, before = self._memory.note(check, looked(look))
                 self._states[check] = state
+                self._looked_at[check] = time.monotonic()
                 if before is not None:
                     tell(state, before)
         finally:

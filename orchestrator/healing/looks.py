@@ -1,15 +1,15 @@
 """Looks at the services that a process needs: short, with connections of their own, and repeated for ever."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from orchestrator import names
+from orchestrator import names, verdicts
 from orchestrator.errors import BrokerUnavailable, LedgerMissing
 from orchestrator.healing import passes
-from orchestrator.healing.checks import Fault, Look
+from orchestrator.healing.checks import Fault, Look, fault_of
 from orchestrator.ledger import Ledger, open_ledger
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
@@ -82,10 +82,9 @@ def of_services(services: Services) -> dict[str, Look]:
 def shard_states(store: Store) -> Counter[str]:
     """How many shards are `ours`, `moved` to a server that nobody has verified, or `lost`."""
     states: Counter[str] = Counter(ours=0, moved=0, lost=0)
-    for shard in range(store.shards):
-        facts = store.admin.shard(shard)
-        is_ours = facts.epoch == store.scripts.epoch
-        states["lost" if not is_ours else "ours" if facts.server == facts.our_server else "moved"] += 1
+    for facts in store.admin.shards().values():
+        word = verdicts.word_of(store.scripts.epoch, facts)
+        states[word if word in states else "lost"] += 1
     return states
 
 
@@ -105,7 +104,12 @@ def queue_depth(given: Settings, name: str) -> int:
 
 def plugins() -> Iterator[tuple[str, Look]]:
     """What installed distributions look at, under the names of their entry points."""
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    return of_points(entry_points(group=GROUP))
+
+
+def of_points(points: Iterable[EntryPoint]) -> Iterator[tuple[str, Look]]:
+    """The same of these entry points."""
+    for point in sorted(points, key=lambda point: point.name):
         yield point.name, _Plugin(point)
 
 
@@ -120,4 +124,4 @@ class _Plugin:
         if self._call is None:
             self._call = self._point.load()
         said = self._call()
-        return None if said is None else Fault(str(said))
+        return None if said is None else fault_of(str(said))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from orchestrator.healing.checks import Fault
+from orchestrator.healing.checks import Fault, fault_of
 
 LIVE: Final = ("loop", "pool", "memory")
 END_IT: Final = "end this worker and start another; what it held is taken over"
@@ -98,7 +98,7 @@ class Progress:
             if kind == "active":
                 limit_s = (active.get(task) or self._wedged_s) + LATE_KILL_S
             if now - began > limit_s and self._connected:
-                return Found("pool", Fault(_WEDGED[kind].format(task=task, s=now - began), END_IT), began)
+                return Found("pool", fault_of(_WEDGED[kind].format(task=task, s=now - began), END_IT), began)
         return Found("pool", None)
 
     def _memory(self) -> Fault | None:

@@ -108,12 +108,16 @@ def _listening(address: str, port: int, named: bool) -> _Server:
 
 
 def remember(home: Path, role: str, url: str) -> None:
-    """For `mandor health` on the same host."""
+    """For `mandor health` on the same host. ConfigError: it cannot be written down."""
     path = _place(home, role)
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    draft.write_text(url, encoding="ascii")
-    draft.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(url, encoding="ascii")
+        draft.replace(path)
+    except OSError as wrong:
+        message = f"cannot write {path}: {wrong.strerror or wrong}"
+        raise ConfigError(message, path="MANDOR_HOME", hint="make it writable, or name another folder") from wrong
 
 
 def remembered(home: Path, role: str) -> str | None:

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,16 +46,19 @@ class Watch:
         self._started = Memory()
         self._starting: Fault | None = Fault("it waits for its services, or is starting")
         self._dog = Watchdog()
-        self._lookers = [Looker(self._looks(), given.health_every_s, self._after)]
+        self._counted_in = given.home.absolute() / "metrics" / _folder_of(who.node)
+        self._lookers = [Looker(self._looks(), given.health_every_s)]
+        # of nobody's health but its own, and in a thread of its own: no service that hangs may keep systemd waiting
+        self._keeper = Looker({"watch": self._keep_watch}, given.health_every_s)
 
     def begin(self) -> None:
         """Count, look and serve from here on."""
         if self.settings.metrics:
-            home = self.settings.home.absolute() / "metrics"
-            counting.forget_old(home)
-            self.files = counting.enter(home / _folder_of(self._who.node))
+            with self._written():
+                counting.forget_old(self._counted_in.parent)
+                self.files = counting.enter(self._counted_in)
         self.live()  # from here on it is known since when
-        for looker in self._lookers:
+        for looker in (self._keeper, *self._lookers):
             looker.start()
         for check, look in looks.plugins():
             self.look_at(check, look)
@@ -130,12 +134,27 @@ class Watch:
         found = looks.of_services(services)
         if self.does("supervise"):
             found["passes"] = services.look_at_passes
+        if self.settings.metrics:
+            found["counters"] = self._fold
         return found
 
-    def _after(self) -> None:
-        """Behind each round of looks."""
+    def _fold(self) -> None:
         if self.files is not None:
-            self.files.fold()
+            with self._written():
+                self.files.fold()
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """ConfigError: the files of counters cannot be written."""
+        try:
+            yield
+        except OSError as wrong:
+            message = f"cannot count in {self._counted_in}: {wrong.strerror or wrong}"
+            mend = "let this worker's user write there, make room, name another folder, or set MANDOR_METRICS=false"
+            raise ConfigError(message, path="MANDOR_HOME", hint=mend) from wrong
+
+    def _keep_watch(self) -> None:
+        """What must be told, whoever asks."""
         failing = [state for state in self._tell_live() if not state.ok]
         if not failing:
             self._dog.alive()

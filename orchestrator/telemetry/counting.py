@@ -247,11 +247,15 @@ def _runs(name: str) -> bool:
 
 
 def forget_old(home: Path, *, now: float | None = None) -> None:
-    """Delete the folders of workers that have not been there for a week: other hosts' names, of containers say."""
+    """Delete the folders of workers that have not been there for a week: other hosts' names, of containers say.
+
+    One that cannot be deleted stays: another worker is at it too, or it is another user's.
+    """
     now = time.time() if now is None else now
-    for folder in home.iterdir() if home.is_dir() else ():
-        if folder.is_dir() and now - folder.stat().st_mtime > FORGOTTEN_S:
-            _forget(folder)
+    for folder in list(home.iterdir()) if home.is_dir() else ():
+        with suppress(OSError):
+            if folder.is_dir() and now - folder.stat().st_mtime > FORGOTTEN_S:
+                _forget(folder)
 
 
 def _forget(folder: Path) -> None:

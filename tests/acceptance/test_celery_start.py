@@ -110,6 +110,14 @@ def test_without_an_epoch_it_says_what_to_run(env: dict[str, str], tmp_path: Pat
     assert "mandor ledger upgrade" in said
 
 
+def test_a_home_that_cannot_be_counted_in_is_refused(env: dict[str, str], tmp_path: Path) -> None:
+    folder = Path(env["MANDOR_HOME"]) / "metrics"
+    folder.parent.mkdir(exist_ok=True)
+    folder.write_text("somebody's file")
+    said = refusal({**env, **SOFT}, tmp_path, *WORKER)
+    assert "MANDOR_HOME: cannot count in" in said
+
+
 def test_a_server_that_evicts_is_refused(env: dict[str, str], tmp_path: Path, redis_server: Server) -> None:
     redis_server.client.config_set("maxmemory-policy", "allkeys-lru")
     try:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator import startup
+from orchestrator.app import CONFIG_EXIT, or_refuse
 from orchestrator.errors import ConfigError
 from orchestrator.settings import Settings
 from tests.support.environment import ROOT
@@ -222,3 +223,13 @@ def test_a_soft_stop_that_outlasts_the_grace_is_refused() -> None:
 
 def test_refusals_name_a_folder_that_exists() -> None:
     assert Path(startup.__file__).parent.parent == ROOT
+
+
+def test_a_start_that_breaks_off_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:
+    """Celery would log what nobody thought of, and let the worker work unchecked."""
+    with pytest.raises(SystemExit) as ended, or_refuse():
+        raise ZeroDivisionError("while at redis://:hunter2@host/0")
+    assert ended.value.code == CONFIG_EXIT
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError: while at redis://:***@host/0" in said
+    assert "test_startup.py" in said

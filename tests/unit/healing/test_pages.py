@@ -7,8 +7,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from orchestrator.errors import ConfigError, LedgerUnavailable
 from orchestrator.healing import serving
-from orchestrator.healing.checks import Fault, Memory, State, looked
+from orchestrator.healing.checks import SHOWN, Fault, Memory, State, looked
 from orchestrator.healing.forks import Gate
-from orchestrator.healing.looker import Looker
+from orchestrator.healing.looker import STALE, Looker
+from orchestrator.healing.looks import of_points
 from orchestrator.healing.pages import Pages
 from orchestrator.healing.watchdog import Watchdog
 from tests.support.waiting import eventually
@@ -129,12 +131,31 @@ def test_a_look_that_hangs_fails_its_check_and_no_other() -> None:
     def hang() -> None:
         gate.wait(30)
 
-    looker = Looker({"good": lambda: None, "hangs": hang}, 0.01, slow_s=0.1)
+    looker = Looker({"good": lambda: None, "hangs": hang}, every_s=5, slow_s=0.1)
     assert [state.ok for state in looker.states()] == [False, False]
     looker.start()
     eventually(lambda: any("no answer for" in str(state.fault) for state in looker.states()))
     found = {state.check: state for state in looker.states()}
     assert found["good"].ok
+    gate.set()
+    eventually(lambda: all(state.ok for state in looker.states()))
+    looker.stop()
+
+
+def test_what_was_seen_long_ago_says_nothing_of_now() -> None:
+    gate = threading.Event()
+
+    def hang() -> None:
+        gate.wait(30)
+
+    looker = Looker({"good": lambda: None, "hangs": hang}, every_s=0.05, slow_s=0.05)
+    began = time.time()
+    looker.start()
+    eventually(lambda: "not looked at for" in str(next(looker.states()).fault))
+    stale = next(looker.states())
+    assert stale.fault is not None
+    assert stale.fault.mend == STALE
+    assert began - 1 <= stale.since <= time.time() - 3 * 0.05
     gate.set()
     eventually(lambda: all(state.ok for state in looker.states()))
     looker.stop()
@@ -164,6 +185,36 @@ def test_what_a_look_raises_is_its_fault_without_secrets() -> None:
     found = looked(away)
     assert found == Fault("redis://:***@host is away", "start it")
     assert looked(odd) == Fault("ZeroDivisionError: password=*** \\x1b")
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_whatever_a_look_raises_is_a_fault() -> None:
+    def raising(error: BaseException) -> Callable[[], Fault | None]:
+        def look() -> Fault | None:
+            raise error
+
+        return look
+
+    assert looked(raising(Wordless())) == Fault("Wordless")
+    assert looked(raising(SystemExit(3))) == Fault("SystemExit: 3")
+
+
+def wordy() -> str:
+    """A check of a user's own, who thinks of nobody."""
+    return "postgresql://me:hunter2@db is away\x1b[2J\n" + "because " * 10_000
+
+
+def test_what_a_plugin_says_is_cut_and_shows_neither_secrets_nor_tricks() -> None:
+    (name, look), *others = of_points([EntryPoint("vectors", f"{__name__}:wordy", "mandor.health")])
+    found = looked(look)
+    assert (name, others) == ("vectors", [])
+    assert found is not None
+    assert found.text.startswith(r"postgresql://me:***@db is away\x1b[2J\nbecause ")
+    assert len(found.text) == SHOWN
 
 
 def test_a_fork_waits_for_those_inside_the_gate_but_not_for_ever() -> None:

@@ -4,8 +4,10 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -165,3 +167,19 @@ def test_folders_of_workers_that_never_come_back_are_forgotten(tmp_path: Path) -
     counting.forget_old(tmp_path)
     os.close(lock)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lives", "new"]
+
+
+def test_a_folder_that_another_worker_forgets_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name)
+        os.utime(tmp_path / name, (0, 0))
+    alone = counting.alone
+
+    def too_late(folder: Path) -> AbstractContextManager[None]:
+        shutil.rmtree(folder)
+        return alone(folder)
+
+    monkeypatch.setattr(counting, "alone", too_late)
+    counting.forget_old(tmp_path)
+    assert list(tmp_path.iterdir()) == []
