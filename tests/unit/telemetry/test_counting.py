@@ -1,5 +1,6 @@
 """The files of counters: whatever dies, nothing is lost, nothing is counted twice, and nothing piles up."""
 
+import errno
 import fcntl
 import json
 import os
@@ -11,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest, values
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from orchestrator.telemetry import counting
@@ -49,6 +50,62 @@ def test_children_are_killed_at_any_moment_and_no_count_is_lost_or_falls(tmp_pat
     assert found["told"] <= found["counted"] <= found["told"] + ROUNDS * CHILDREN
     assert found["told"] > 100
     assert found["files"] <= 2 * (CHILDREN + 1) + 3
+
+
+@pytest.fixture
+def counting_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This process counts in a folder, until the end of the test."""
+    monkeypatch.setenv(counting.FOLDER_VARIABLE, "")
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)
+    monkeypatch.setattr(values, "MmapedDict", MmapedDict)
+    counting.enter(tmp_path)
+    return tmp_path
+
+
+def test_a_file_has_its_place_on_the_disk_before_it_is_written_to(counting_process: Path) -> None:
+    """A mapped page for which there is no room kills its process."""
+    counter = Counter("t_total", "t", ["x"], registry=CollectorRegistry())
+    sizes = set()
+    for number in range(2000):
+        counter.labels(f"{number:04}").inc()
+        (file,) = counting_process.glob("*.db")
+        found = file.stat()
+        assert found.st_blocks * 512 >= found.st_size
+        sizes.add(found.st_size)
+    assert sizes == {counting.FIRST_SIZE, 2 * counting.FIRST_SIZE}
+    assert count(counting.Files(counting_process)) == 2000
+
+
+def test_a_full_disk_fails_the_count_and_leaves_nothing(
+    counting_process: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = Counter("t_total", "t", ["x"], registry=CollectorRegistry())
+    with monkeypatch.context() as full:
+
+        def no_room(*_: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        full.setattr(os, "posix_fallocate", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            counter.labels("a").inc()
+    assert list(counting_process.glob("*.db")) == []
+    counter.labels("a").inc()
+    assert count(counting.Files(counting_process)) == 1
+
+
+def test_a_child_that_finds_no_folder_closes_what_it_inherited_once(tmp_path: Path) -> None:
+    writer = counting.Writer(tmp_path)
+    writer()
+    inherited = writer._lock
+    writer._pid = 0  # as in a child
+    shutil.rmtree(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        writer()
+    strangers = os.open(os.devnull, os.O_RDONLY)
+    assert strangers == inherited
+    with pytest.raises(FileNotFoundError):
+        writer()
+    os.close(strangers)  # it is still there
 
 
 def test_the_dead_are_folded_once(tmp_path: Path) -> None:
