@@ -65,7 +65,8 @@ def write(
         content=redacted(dict(content), DEEPEST, WHOLE),
     )
     letter_id = ledger.write_letter(letter, dedup_key)
-    emit(events.LetterWritten(kind.value, letter_id))
+    if letter_id == letter.id:  # ours is the one that stands
+        emit(events.LetterWritten(kind.value, letter_id))
     dispatch.ring(app, letter.model_copy(update={"id": letter_id}).bell())
     return letter_id
 

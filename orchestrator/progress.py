@@ -7,6 +7,7 @@ supervisor that settles runs. Three may ask for it: the last step's worker, the 
 """
 
 import json
+from collections.abc import Iterable
 
 from orchestrator import compensation, dead_letters, dispatch, late_effects
 from orchestrator.audit import audit
@@ -62,12 +63,11 @@ def _finish(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -
     status, reason = RunStatus(end.status), end.reason or None
     _write_owed_letters(app, store, ledger, ref, end)
     errors = error_kinds(store, ref)
-    written = ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at, errors)
+    if ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at, errors):
+        emit(events.RunSettled(end.status, end.reason))  # at once: who comes to the end after us does not tell it again
+        _look_back(store, ref)
     store.runs.confirm_end(ref, end.generation)
     dispatch.close_chord(app, ref, end.generation)
-    if written:
-        emit(events.RunSettled(end.status, end.reason))
-        _look_back(store, ref)
 
 
 def _look_back(store: Store, ref: RunRef) -> None:
@@ -92,5 +92,9 @@ def _write_owed_letters(app: App, store: Store, ledger: Ledger, ref: RunRef, end
 def error_kinds(store: Store, ref: RunRef) -> frozenset[str]:
     """What went wrong in a run, in the words that programs know: of its planning, its steps and its undoing."""
     state = store.views.run(ref)
-    texts = [*store.views.errors(ref).values(), *((state.error_text,) if state and state.error_text else ())]
-    return frozenset(str(json.loads(text).get("kind", "error")) for text in texts)
+    return kinds_of([*store.views.errors(ref).values(), state.error_text if state else None])
+
+
+def kinds_of(error_texts: Iterable[str | None]) -> frozenset[str]:
+    """The words of these errors, each as JSON."""
+    return frozenset(str(json.loads(text).get("kind", "error")) for text in error_texts if text)

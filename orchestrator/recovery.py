@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from orchestrator import dispatch, rebuild, startover, submission, verdicts
+from orchestrator import dispatch, progress, rebuild, startover, submission, verdicts
 from orchestrator.dispatch import App
 from orchestrator.errors import Superseded
 from orchestrator.ledger import EffectState, Kind, Ledger, LedgerRun
@@ -33,8 +33,8 @@ from orchestrator.store.new import plan_from_text
 from orchestrator.store.replies import Publish
 from orchestrator.store.restoring import Place, Restored
 from orchestrator.store.stream import BEGINNING
-from orchestrator.telemetry import recovered
-from orchestrator.telemetry.logs import emit, identity
+from orchestrator.telemetry import events, recovered
+from orchestrator.telemetry.logs import bind, emit, identity
 from schemas.ids import RunRef
 from schemas.states import RUN_TERMINAL, EffectClass, RunStatus, StepStatus
 
@@ -320,11 +320,15 @@ def _seen(site: Site, blank: Known) -> Known:
 def _brought_to_its_end(site: Site, known: Known) -> bool:
     """A run that was heard to have ended, and whose end the ledger was still to be told, is not built again."""
     generation, version = known.standing
-    status = known.fields.get("status")
-    if status not in RUN_TERMINAL or generation != known.row.generation:
+    fields, row = known.fields, known.row
+    status, reason = fields.get("status", ""), fields.get("reason", "")
+    if status not in RUN_TERMINAL or generation != row.generation:
         return False
-    end = (RunStatus(status), known.fields.get("reason") or None, version, int(known.fields["ended_at"]))
-    site.ledger.end_run(known.row.run_id, generation, *end)
+    errors = progress.kinds_of([*known.errors.values(), fields.get("error")])
+    end = (RunStatus(status), reason or None, version, int(fields["ended_at"]), errors)
+    if site.ledger.end_run(row.run_id, generation, *end):
+        bind(request_id=row.request_id, session_id=row.session_id, policy_hash=row.policy_hash, state_version=version)
+        emit(events.RunSettled(status, reason))
     return True
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import delete, select, update
 from orchestrator import adoption, decisions, late_effects, recovery, submission, verdicts
 from orchestrator.decisions import Desk
 from orchestrator.errors import StoreAmnesia, Superseded
-from orchestrator.ledger import AcceptedRun, Closed
+from orchestrator.ledger import AcceptedRun, Closed, RunFilter
 from orchestrator.ledger.drained import admitted_plans
 from orchestrator.ledger.history import Batch
 from orchestrator.ledger.losses import Loss
@@ -25,6 +25,7 @@ from orchestrator.store.replies import Exists, Granted
 from orchestrator.store.restoring import Place
 from orchestrator.supervisors import audit_runs, drain_ledger
 from orchestrator.supervisors.passes import Counts
+from orchestrator.telemetry import events, facts
 from schemas.ids import RunRef, run_id_for
 from schemas.states import EffectClass, Fact
 from tests.support import forgetting
@@ -611,6 +612,25 @@ def test_a_run_that_was_heard_to_end_has_its_end(world: World) -> None:
     assert row is not None
     assert (row.status, row.ended_at is None) == ("succeeded", False)
     assert world.bench.store.views.run(run.ref) is None
+
+
+def test_a_failure_that_was_heard_of_is_told_once_and_found_by_its_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[events.Occurrence] = []
+    monkeypatch.setattr(facts, "_listeners", [heard.append])
+    run = world.bench.planned(*steps("fail"))
+    run.deliver("s0")
+    run.settle()
+    kind = run.error("s0")["kind"]
+    world.drain()
+    world.forget()
+    world.recover()
+    world.recover()
+    told = [fact for fact in heard if isinstance(fact, events.RunSettled)]
+    assert told == [events.RunSettled("failed", "step_failed:s0")]
+    (found,) = world.bench.ledger.listed(9, None, RunFilter(error=kind))
+    assert found.run_id == run.ref.run_id
 
 
 def test_a_run_without_a_plan_is_planned(world: World) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from celery import Celery
 
-from orchestrator import dispatch, progress
+from orchestrator import dead_letters, dispatch, progress
 from orchestrator.errors import LedgerUnavailable, StoreMoved, StoreUnavailable
 from orchestrator.ledger import Closed, Ledger
 from orchestrator.settings import Settings, settings
@@ -22,6 +22,7 @@ from orchestrator.supervisors import (
     trigger_compensation,
 )
 from orchestrator.supervisors.passes import Counts, each_shard
+from orchestrator.telemetry import events, facts, signals
 from orchestrator.telemetry.logs import identity
 from schemas.states import EffectClass, Fact, RunStatus
 from tests.support.installation import celery_app
@@ -483,6 +484,19 @@ def test_a_letter_that_was_not_written_is_owed_by_the_end_of_the_run(world: Worl
     assert letter.reason == "a (demo, keyed) could not be undone: gone"
 
 
+def test_a_letter_that_is_written_again_is_told_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[events.Occurrence] = []
+    monkeypatch.setattr(facts, "_listeners", [heard.append])
+    ids = {
+        dead_letters.about_step(world.app, world.ledger, world.ref, "a", 1, "retry_exhausted", {"try": number})
+        for number in range(2)
+    }
+    (letter_id,) = ids
+    assert [fact for fact in heard if isinstance(fact, events.LetterWritten)] == [
+        events.LetterWritten("step", letter_id)
+    ]
+
+
 def finish(world: World) -> None:
     world.started(world.step("a", 0))
     world.claim("a")
@@ -503,6 +517,9 @@ def test_a_run_whose_settle_messages_were_lost_is_settled(world: World) -> None:
 @pytest.mark.parametrize("place", ["end_run", "confirm_end", "close_chord"])
 def test_settling_ends_wherever_it_was_cut_off(world: World, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     finish(world)
+    heard: list[events.Occurrence] = []
+    monkeypatch.setattr(facts, "_listeners", [heard.append])
+    pretend_a_second_commit(world)
     owner: Any = {"end_run": world.ledger, "confirm_end": world.store.runs, "close_chord": dispatch}[place]
     with monkeypatch.context() as broken, identity():
         broken.setattr(owner, place, raising(Crash()))
@@ -519,6 +536,17 @@ def test_settling_ends_wherever_it_was_cut_off(world: World, monkeypatch: pytest
     assert world.settle().taken == 0
     with identity():
         assert isinstance(progress.settle(world.app, world.store, world.ledger, world.ref, 1), Settled)
+    told = [fact for fact in heard if isinstance(fact, events.RunSettled | signals.CommittedTwice)]
+    assert told == [events.RunSettled("succeeded", ""), signals.CommittedTwice("a", 1)]
+
+
+def pretend_a_second_commit(world: World) -> None:
+    """In the run's history."""
+    store, state = world.store, world.store.views.run(world.ref)
+    assert state is not None
+    fields = ("event", "step.committed", "version", state.version + 1, "at", 1, "steps", "a=completed/1/9")
+    store.scripts.ask("XADD", store.keys.part(world.ref, "events"), "*", *fields)
+    store.scripts.ask("HSET", store.keys.state(world.ref), "version", state.version + 1)
 
 
 def test_a_run_the_store_forgot_leaves_the_sweep(world: World) -> None:
