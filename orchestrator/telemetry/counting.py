@@ -13,7 +13,6 @@ they would pile up with every recycled child, and deleting one would make a coun
 - A file that cannot be read is left out, and set aside once its writer is dead.
 """
 
-import errno
 import fcntl
 import json
 import os
@@ -32,12 +31,13 @@ from prometheus_client.core import Metric
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from orchestrator.telemetry.reserved import Reserved
+
 ARCHIVE: Final = "archive.json"
 FOLD_LOCK: Final = "fold.lock"
 FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 UNREADABLE: Final = ".unreadable"
 KEPT_ASIDE: Final = 10
-FIRST_SIZE: Final = 1 << 16
 FORGOTTEN_S: Final = 7 * 86_400.0
 _BROKEN: Final = (OSError, RuntimeError, ValueError, TypeError, KeyError, struct.error)
 
@@ -123,7 +123,7 @@ def enter(folder: Path) -> "Files":
     os.environ[FOLDER_VARIABLE] = str(folder)
     writer = Writer(folder)
     _begin(folder, writer)
-    values.MmapedDict = _Reserved  # type: ignore[attr-defined]  # which values are made with
+    values.MmapedDict = Reserved  # type: ignore[attr-defined]  # which values are made with
     values.ValueClass = values.MultiProcessValue(writer)  # type: ignore[no-untyped-call]
     return Files(folder)
 
@@ -135,51 +135,6 @@ def _begin(folder: Path, writer: Writer) -> None:
         with suppress(FileNotFoundError), alone(folder):
             writer()
             return
-
-
-class _Reserved(MmapedDict):
-    """A file that has its place on the disk before it is written to: OSError, where there is none. The system would
-    kill a process whose mapped page finds no room.
-    """
-
-    def __init__(self, filename: str, read_mode: bool = False) -> None:
-        if not read_mode:
-            _begin_file(Path(filename))
-        super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
-
-    def _init_value(self, key: str) -> None:
-        size, needed = self._capacity, self._used + _entry_size(key)
-        while size < needed:
-            size *= 2
-        if size > self._capacity:
-            _reserve(Path(self._fname), size)
-        super()._init_value(key)  # type: ignore[no-untyped-call]
-
-
-def _entry_size(key: str) -> int:
-    """Its length, the key filled up to eight, value and time."""
-    length = 4 + len(key.encode())
-    return length + 8 - length % 8 + 16
-
-
-def _begin_file(file: Path) -> None:
-    try:
-        _reserve(file, FIRST_SIZE)
-    except OSError:
-        file.unlink(missing_ok=True)
-        raise
-
-
-def _reserve(file: Path, size: int) -> None:
-    """OSError: there is no room."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError as wrong:
-        if wrong.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that has no such thing
-            raise
-    finally:
-        os.close(descriptor)
 
 
 # ---- all of them together

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest, value
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from orchestrator.telemetry import counting
+from orchestrator.telemetry.reserved import FIRST_SIZE
 from tests.support.counters import CHILDREN, ROUNDS
 
 NAME = "1-abc"
@@ -72,7 +73,7 @@ def test_a_file_has_its_place_on_the_disk_before_it_is_written_to(counting_proce
         found = file.stat()
         assert found.st_blocks * 512 >= found.st_size
         sizes.add(found.st_size)
-    assert sizes == {counting.FIRST_SIZE, 2 * counting.FIRST_SIZE}
+    assert sizes == {FIRST_SIZE, 2 * FIRST_SIZE}
     assert count(counting.Files(counting_process)) == 2000
 
 
