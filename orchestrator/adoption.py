@@ -5,6 +5,7 @@ which a run is built again. Repeated, it finds nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from orchestrator import rebuild
@@ -14,19 +15,27 @@ from schemas.ids import RunRef
 
 PAGE: Final = 500
 NOBODYS: Final = ""
+Apart = Callable[[str], AbstractContextManager[object]]
 
 
-def adopt(ledger: Ledger, store: Store, namespace: str) -> None:
-    """Note what is missing of all runs without an end that the store has."""
+def adopt(ledger: Ledger, store: Store, namespace: str, apart: Apart = lambda _: nullcontext()) -> None:
+    """Note what is missing of all runs without an end that the store has. apart: surrounds what is done about one run,
+    by its id."""
     for page in _pages(lambda after: ledger.open_refs(after, PAGE, NOBODYS)):
         for ref in page:
-            if store.views.run(ref) is not None:
-                ledger.claim_run(ref.run_id, namespace)
+            with apart(ref.run_id):
+                _claim(ledger, store, ref, namespace)
     for page in _pages(lambda after: ledger.open_refs(after, PAGE, namespace)):
         lacking = ledger.history.without_admitted([ref.run_id for ref in page])
         for ref in page:
             if ref.run_id in lacking:
-                _keep_plan(ledger, store, ref)
+                with apart(ref.run_id):
+                    _keep_plan(ledger, store, ref)
+
+
+def _claim(ledger: Ledger, store: Store, ref: RunRef, namespace: str) -> None:
+    if store.views.run(ref) is not None:
+        ledger.claim_run(ref.run_id, namespace)
 
 
 def _keep_plan(ledger: Ledger, store: Store, ref: RunRef) -> None:

@@ -25,7 +25,7 @@ from orchestrator.settings import settings
 from orchestrator.startover import Again
 from orchestrator.store import Store
 from orchestrator.store.decided import Kept, NoStep, Retried, StillInDoubt, TooLate
-from orchestrator.store.replies import NotDue, OtherGeneration, Publish, Waiting
+from orchestrator.store.replies import NotDue, OtherGeneration, Publish, UnknownRun, Waiting
 from orchestrator.store.views import RunState, StepState
 from orchestrator.telemetry import decided
 from orchestrator.telemetry.logs import emit, identity
@@ -235,13 +235,17 @@ def _approve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
 
 def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
     """What the end owed comes first, letters say: once the run goes on nothing asks for it any more. Then effect rows,
-    for what a new attempt may do rests on them. Then the store starts the run over, and the ledger forgets its end.
+    for what a new attempt may do rests on them. Then the store starts the run over, and the ledger forgets its end. If
+    the store has forgotten the run, the ledger alone does, and the run is built again as it says.
     """
     ref, again = _ref(row), startover.wanted(decision.details_text)
     progress.settle(desk.app, desk.store, desk.ledger, ref, decision.generation)
     redone = startover.set_aside(desk.ledger, desk.store, ref, decision.generation, again) if again else []
     made = (decision.generation, decision.made_by, row.deadline_ms)
     reply = desk.store.runs.retry(ref, *made, redone, again.new_keys, call_id=decision.id)
+    if isinstance(reply, UnknownRun):
+        generation = startover.start_over_forgotten(desk.ledger, row, decision.generation, again)
+        return f"retried:{generation}" if generation else _told(desk, reply)
     if isinstance(reply, StillInDoubt):
         return f"in_doubt:{reply.step_id}"
     if isinstance(reply, Retried):

@@ -9,36 +9,37 @@
     open      the loss is made good in the ledger; then the shard belongs to this server, and to our epoch
 
 Until the last line no script does anything in the shard, so a restorer that dies is followed by one that begins anew. A
-shard that is whole again, because its old server came back, is left alone.
+shard that is whole again, because its old server came back, is left alone. One of which a run could not be built stays
+shut, and is tried again; that is nothing to the other shards.
 """
 
 import json
 import os
 import socket
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Final
 
-from orchestrator import dispatch, progress, rebuild, startover, submission, verdicts
+from orchestrator import dispatch, progress, rebuild, remembered, submission, verdicts
 from orchestrator.dispatch import App
-from orchestrator.errors import Superseded
+from orchestrator.errors import LedgerUnavailable, Superseded
+from orchestrator.isolation import apart, raise_what_concerns_all
 from orchestrator.ledger import EffectState, Kind, Ledger, LedgerRun
-from orchestrator.ledger.history import StepReport
 from orchestrator.ledger.losses import STRIDE, ClosedRow, Loss, beyond
 from orchestrator.rebuild import Known
 from orchestrator.settings import Settings
-from orchestrator.startover import Again
 from orchestrator.store import Store
-from orchestrator.store.new import plan_from_text
 from orchestrator.store.replies import Publish
 from orchestrator.store.restoring import Place, Restored
 from orchestrator.store.stream import BEGINNING
 from orchestrator.telemetry import events, recovered
-from orchestrator.telemetry.logs import bind, emit, identity
+from orchestrator.telemetry.logs import bind, emit
 from schemas.ids import RunRef
-from schemas.states import RUN_TERMINAL, EffectClass, RunStatus, StepStatus
+from schemas.states import RUN_TERMINAL, EffectClass, RunStatus
 
 PAGE: Final = 200
+AGAIN_MS: Final = 15_000  # until what could not be made good is tried again
 MARGIN_MS: Final = 1000  # the watcher of leases looks four times a second
 MOST_MESSAGES: Final = 10_000  # that are sent at once; more are due, and sent by a supervisor
 RUNS: Final = "runs"  # the cause of a loss of single runs, in a shard that is whole otherwise
@@ -58,13 +59,14 @@ class Site:
 @dataclass(frozen=True, slots=True)
 class Report:
     """What was done about a loss: runs built again, runs dropped because they had ended, ends brought to the ledger,
-    runs that go on as they were with fences ahead, runs that cannot be built."""
+    runs that go on as they were with fences ahead, runs that cannot be built, runs that met an error."""
 
     restored: int = 0
     dropped: int = 0
     ended: int = 0
     accepted: int = 0
     refused: int = 0
+    failed: int = 0
 
     def __add__(self, other: "Report") -> "Report":
         mine, theirs = asdict(self), asdict(other)
@@ -102,26 +104,37 @@ def _wait_ms(site: Site) -> int:
 
 
 def make_good(site: Site, loss: Loss) -> Report | None:
-    """See to a loss, if its time has come and nobody else does. None: not now, or not this one."""
+    """See to a loss, if its time has come and nobody else does. None: not now, or not this one. Where runs have failed
+    it is tried again later."""
     facts = site.store.admin.shard(loss.shard)
-    whole = verdicts.state_of(site.store.scripts.epoch, loss.shard, facts) is None
-    if whole and loss.cause != RUNS and not loss.era:
+    state = verdicts.state_of(site.store.scripts.epoch, facts)
+    if state is None and loss.cause != RUNS and not loss.era:
         site.ledger.losses.withdraw(loss, json.dumps(asdict(Report())))
         return None
-    if loss.server != facts.our_server and not whole:
-        return None  # it is going to be noted as what it is now
+    if state == verdicts.FOREIGN or (loss.server != facts.our_server and state is not None):
+        return None  # it is going to be noted as what it is now, or is not ours
     held = site.ledger.losses.claim(loss, site.holder)
     if held is None:
         return None
+    report: Report | None = Report(failed=1)
     try:
-        return _take_in_hand(site, held, facts.our_server, whole)
+        report = _take_in_hand(site, held, facts.our_server, whole=state is None)
     except Superseded:
-        return None
+        report = None
     finally:
+        _release(site, held, report)
+    return report
+
+
+def _release(site: Site, held: Loss, report: Report | None) -> None:
+    """What is not made good is anybody's: at once, or after a while where runs met errors."""
+    if report is not None and report.failed:
+        site.ledger.losses.release(held, AGAIN_MS, json.dumps(asdict(report)))
+    else:
         site.ledger.losses.release(held)
 
 
-def _take_in_hand(site: Site, held: Loss, server: str, whole: bool) -> Report | None:
+def _take_in_hand(site: Site, held: Loss, server: str, *, whole: bool) -> Report | None:
     if whole:
         place = Place(server, "")
         if held.cause == RUNS and held.server == server:
@@ -134,13 +147,27 @@ def _take_in_hand(site: Site, held: Loss, server: str, whole: bool) -> Report | 
     if held.cause == "moved":
         return _accept(site, held, place)
     total, messages = _restore_runs(site, held, place)
-    ended = list(verdicts.have_ended(site.ledger, site.store, held.shard))
-    total += Report(dropped=sum(site.store.restoring.drop_run(ref, place) for ref in ended))
+    total += Report(dropped=_drop_ended(site, held, place))
     return _finish(site, held, place, total, messages)
 
 
+def _drop_ended(site: Site, held: Loss, place: Place) -> int:
+    dropped = 0
+    for page in verdicts.pages(site.store.admin.live_runs(held.shard)):
+        site.ledger.losses.keep(held)
+        ended = list(verdicts.have_ended(site.ledger, site.store, page))
+        dropped += sum(site.store.restoring.drop_run(ref, place) for ref in ended)
+    return dropped
+
+
 def _finish(site: Site, held: Loss, place: Place, total: Report, messages: Publish = ()) -> Report | None:
-    """The loss is made good; then the shard is used, and what it wants sent is sent."""
+    """The loss is made good; then the shard is used, and what it wants sent is sent.
+
+    Not so where runs met errors: that shard stays as it is. In one that was whole the audit misses them again.
+    """
+    if place.token and total.failed:
+        emit(recovered.MemoryNotRestored(held.shard, total.failed))
+        return total
     if not site.ledger.losses.done(held, json.dumps(asdict(total))):
         return None
     if place.token:
@@ -163,28 +190,32 @@ def accept(site: Site, shard: int) -> Report | None:
 
 def _accept(site: Site, held: Loss, place: Place) -> Report | None:
     """Another server that has all that the ledger knows: it belongs to the shard from now on. Else that is behind."""
-    if verdicts.behind(site.ledger, site.store, site.settings.namespace, [held.shard]):
+    keep = partial(site.ledger.losses.keep, held)
+    if verdicts.behind(site.ledger, site.store, site.settings.namespace, [held.shard], keep):
         note(site, held.shard, "behind", held.server)
         return None
     done = _finish(site, held, place, _go_ahead(site, held, place))
-    if done is not None:
+    if done is not None and not done.failed:
         for page in _refs_in(site, held.shard):
             for ref in page:
-                _mend(site, ref)
+                with apart(site.ledger, ref.run_id, []):
+                    _mend(site, ref)
     return done
 
 
 def _go_ahead(site: Site, held: Loss, place: Place) -> Report:
     """Fences of all open runs go on beyond any that were given or closed; late decisions are asked again."""
-    accepted = 0
+    accepted, failed = 0, list[Exception]()
     for page in _refs_in(site, held.shard):
+        site.ledger.losses.keep(held)
         ids = [ref.run_id for ref in page]
         closed = site.ledger.losses.fences(ids)
         for ref in page:
             least = beyond(held.era, closed.get(ref.run_id, 0))
-            accepted += site.store.restoring.accept_run(ref, place, STRIDE, least)
+            with apart(site.ledger, ref.run_id, failed):
+                accepted += site.store.restoring.accept_run(ref, place, STRIDE, least)
         site.ledger.losses.ask_again(ids)
-    return Report(accepted=accepted)
+    return Report(accepted=accepted, failed=len(failed))
 
 
 def _mend(site: Site, ref: RunRef) -> None:
@@ -199,19 +230,43 @@ def _mend(site: Site, ref: RunRef) -> None:
 
 
 def _restore_runs(site: Site, held: Loss, place: Place) -> tuple[Report, Publish]:
-    total, messages = Report(), list[Publish]()
-    for page in _refs_in(site, held.shard):
-        rows = [run for ref in page if (run := site.ledger.run(ref.run_id)) is not None and run.ended_at is None]
-        for run in lost_of(site, rows) if held.cause == RUNS else rows:
-            with identity(run_id=run.run_id):
-                done, publish = _restore_run(site, held, place, run)
+    total, messages, failed = Report(), list[Publish](), list[Exception]()
+    for run in _to_restore(site, held):
+        with apart(site.ledger, run.run_id, failed):
+            done, publish = _restore_run(site, held, place, run)
             total += done
             messages.append(publish)
+        if any(isinstance(error, LedgerUnavailable) for error in failed):
+            break  # a database of a user's own is away: each run that asks it would wait for as long
+    total += Report(failed=len(failed))
     return total, tuple(message for publish in messages for message in publish)[:MOST_MESSAGES]
 
 
-def lost_of(site: Site, runs: list[LedgerRun]) -> list[LedgerRun]:
-    """Of these runs, those that the store does not have, or has begun anew."""
+def _to_restore(site: Site, held: Loss) -> Iterator[LedgerRun]:
+    for page in _refs_in(site, held.shard):
+        site.ledger.losses.keep(held)
+        rows = [run for ref in page if (run := site.ledger.run(ref.run_id)) is not None and run.ended_at is None]
+        yield from lost_of(site, rows) if held.cause == RUNS else rows
+
+
+def lost_of(site: Site, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
+    """Of these runs, those that the store does not have, or has begun anew, or has in pieces. One that cannot be judged
+    is told of, and left as it is."""
+    try:
+        return _lost(site, runs)
+    except Exception as error:  # noqa: BLE001  # whatever lies under the keys of one of them
+        raise_what_concerns_all(site.ledger, error)
+        return [run for run in runs if _is_lost(site, run)]
+
+
+def _is_lost(site: Site, run: LedgerRun) -> bool:
+    lost: list[LedgerRun] = []
+    with apart(site.ledger, run.run_id, []):
+        lost = _lost(site, [run])
+    return bool(lost)
+
+
+def _lost(site: Site, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
     behind = {run.run_id for run in verdicts.runs_behind(site.ledger, site.store, runs)}
     return [
         run for run in runs if run.run_id in behind or site.store.views.run(RunRef(run.run_id, run.session)) is None
@@ -219,7 +274,9 @@ def lost_of(site: Site, runs: list[LedgerRun]) -> list[LedgerRun]:
 
 
 def _restore_run(site: Site, held: Loss, place: Place, run: LedgerRun) -> tuple[Report, Publish]:
-    known = _known(site, run)
+    if held.cause == RUNS and not lost_of(site, [run]):
+        return Report(), ()  # it came back meanwhile, and what closed its rows would keep it out of them
+    known = remembered.known(site.store, site.ledger, site.settings, run)
     if known is None:
         emit(recovered.RunNotRestored())
         return Report(refused=1), ()
@@ -236,10 +293,15 @@ def _restore_run(site: Site, held: Loss, place: Place, run: LedgerRun) -> tuple[
     steps = [step.words() for step in made.steps]
     reply = site.store.restoring.restore_run(ref, place, made.stage, made.fence, made.heard, made.fields, steps)
     if not isinstance(reply, Restored):
-        return Report(), ()
+        return _as_it_is(site, place, ref, fence), ()
     if reply.open and made.stage == "running":
         dispatch.open_chord(site.app, ref, reply.generation, reply.open)
     return Report(restored=1), reply.publish
+
+
+def _as_it_is(site: Site, place: Place, ref: RunRef, fence: int) -> Report:
+    """A run that was there all the same. In a whole shard it goes on, beyond the fence that its rows were closed to."""
+    return Report(accepted=int(not place.token and site.store.restoring.accept_run(ref, place, STRIDE, fence)))
 
 
 def _landed_elsewhere(
@@ -260,61 +322,11 @@ def _landed_elsewhere(
 
 def can_be_built(site: Site, run: LedgerRun) -> bool:
     """Whether enough is known of a run. One of which it is not is told of, and left to people."""
-    if _known(site, run) is not None:
-        return True
-    with identity(run_id=run.run_id):
+    with apart(site.ledger, run.run_id, []):
+        if remembered.known(site.store, site.ledger, site.settings, run) is not None:
+            return True
         emit(recovered.RunNotRestored())
     return False
-
-
-def _known(site: Site, run: LedgerRun) -> Known | None:
-    """What the ledger has heard of a run, or the store has of it, if that is newer. None: not enough to build it."""
-    text = site.ledger.history.admitted_plan(run.run_id, run.generation)
-    plan = plan_from_text(text) if text else None
-    blank = Known(run, submission.to_create(run, site.settings), plan)
-    heard, seen = _heard(site, blank), _seen(site, blank)
-    newest = max((heard, seen), key=lambda one: one.standing)
-    known = rebuild.of_this_generation(newest, _ordered(site, run, newest.standing[0]))
-    if plan is not None or run.plan_hash is None:
-        return known
-    stored = site.ledger.plan(run.run_id, run.generation)
-    return rebuild.planned_anew(known, stored.plan_text if stored else None)
-
-
-def _ordered(site: Site, run: LedgerRun, heard_generation: int) -> list[Again]:
-    """What was to be done again each time that the run was started over since it was heard of."""
-    if heard_generation >= run.generation:
-        return []
-    made = site.ledger.decisions_of(run.run_id)
-    since = (one for one in made if one.kind == "retry" and heard_generation <= one.generation < run.generation)
-    return [startover.wanted(one.details_text) for one in since if (one.outcome or "retried").startswith("retried")]
-
-
-def _heard(site: Site, blank: Known) -> Known:
-    history, run_id = site.ledger.history, blank.row.run_id
-    report, steps = history.run(run_id), history.steps(run_id)
-    if report is None:
-        return blank
-    return replace(
-        blank,
-        fields=report.fields(),
-        records={name: json.loads(step.record_text) for name, step in steps.items()},
-        results={name: text for name, step in steps.items() if (text := _result(step)) is not None},
-        errors={name: step.error_text for name, step in steps.items() if step.error_text},
-    )
-
-
-def _result(step: StepReport) -> str | None:
-    done = (StepStatus.COMPLETED, StepStatus.COMPENSATING, StepStatus.COMPENSATED)
-    return step.result_text if step.status in done else None
-
-
-def _seen(site: Site, blank: Known) -> Known:
-    seen = site.store.restoring.remains(RunRef(blank.row.run_id, blank.row.session))
-    if seen is None or "version" not in seen.fields:
-        return blank
-    records = {name: json.loads(text) for name, text in seen.steps.items()}
-    return replace(blank, fields=seen.fields, records=records, results=seen.results, errors=seen.errors)
 
 
 def _brought_to_its_end(site: Site, known: Known) -> bool:
@@ -341,16 +353,31 @@ def this_process() -> str:
 
 
 def recover(site: Site) -> list[Loss]:
-    """Bring all shards on as far as that can be done now. Answers the losses that are still to be made good."""
+    """Bring all shards on as far as that can be done now, each for itself. Answers the losses that are still to be made
+    good. ConfigError, when all that is done: a shard is somebody else's."""
     losses = site.ledger.losses
     known = {loss.shard: loss for loss in losses.open(site.settings.namespace)}
-    server = site.store.scripts.server()
-    for shard, state in verdicts.suspicious(site.store).items():
-        if not _is_known(known.get(shard), state, server):
+    server, states = site.store.scripts.server(), verdicts.states(site.store)
+    for shard, state in states.items():
+        if state != verdicts.FOREIGN and not _is_known(known.get(shard), state, server):
             note(site, shard, state, server)
     for loss in losses.open(site.settings.namespace):
-        make_good(site, loss)
+        _see_to(site, loss)
+    verdicts.refuse_foreign(states)
     return losses.open(site.settings.namespace)
+
+
+def _see_to(site: Site, loss: Loss) -> None:
+    try:
+        make_good(site, loss)
+    except Exception as error:  # noqa: BLE001  # whatever one shard is met with, the others have their turn
+        raise_what_concerns_all(site.ledger, error)
+        emit(recovered.MemoryNotRestored(loss.shard, 0, events.kind(error), events.where(error)))
+
+
+def has_failed(loss: Loss) -> bool:
+    """Whether it was tried to make a loss good, in vain; it is tried again."""
+    return loss.done_at is None and loss.report_text is not None
 
 
 def _is_known(loss: Loss | None, state: str, server: str) -> bool:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.errors import DecisionRefused, NotFound
-from orchestrator.ledger import Ledger
+from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.recalled import Recalled, recall
 from orchestrator.store import Store
 from orchestrator.store.new import NewStep
 from orchestrator.store.views import RunState, StepState
@@ -107,13 +108,17 @@ def set_aside(ledger: Ledger, store: Store, ref: RunRef, generation: int, again:
     finds its row untouched. Repeated after the store has gone on, it changes nothing of what newer fences did.
     """
     run, steps = store.views.run(ref), store.views.steps(ref)
-    redone = behind(steps, again.from_steps)
     if run is not None and run.generation == generation and _starts_over(run, steps):
-        ended = [step for step in steps if step.id in again.new_keys or _is_done_again(step, redone)]
-        for rows, of_these in _by_home(ledger, ended):
-            anew = [step.id for step in of_these if step.id in again.new_keys or EffectClass(step.effect) in REPEATED]
-            rows.set_aside(ref.run_id, [step.id for step in of_these], anew, run.fence)
-    return redone
+        _set_aside(ledger, ref.run_id, run.fence, steps, again)
+    return behind(steps, again.from_steps)
+
+
+def _set_aside(ledger: Ledger, run_id: str, fence: int, steps: Sequence[StepState], again: Again) -> None:
+    redone = behind(steps, again.from_steps)
+    ended = [step for step in steps if step.id in again.new_keys or _is_done_again(step, redone)]
+    for rows, of_these in _by_home(ledger, ended):
+        anew = [step.id for step in of_these if step.id in again.new_keys or EffectClass(step.effect) in REPEATED]
+        rows.set_aside(run_id, [step.id for step in of_these], anew, fence)
 
 
 def _starts_over(run: RunState, steps: Iterable[StepState]) -> bool:
@@ -131,3 +136,38 @@ def _by_home(ledger: Ledger, steps: Sequence[StepState]) -> list[tuple[Any, list
     beyond = [step for step in steps if step.effect == EffectClass.TRANSACTIONAL]
     within = [step for step in steps if step.effect != EffectClass.TRANSACTIONAL]
     return [(rows, some) for rows, some in ((ledger.transactional, beyond), (ledger.effects, within)) if some]
+
+
+# ---- where the store has forgotten the run
+
+
+def start_over_forgotten(ledger: Ledger, row: LedgerRun, generation: int, again: Again) -> int | None:
+    """Start a run over in the ledger, when the store has forgotten it, be it before it was told to or after: the audit
+    misses it then, and it is built again in its new generation. Answers that. None: too little is known of it."""
+    if row.ended_at is None or row.generation != generation or row.status not in RETRIABLE:
+        return None
+    planned = ledger.history.admitted_plan(row.run_id, generation) is not None
+    if row.plan_hash is not None and not planned:
+        return None
+    told = recall(ledger, row)
+    if told is None or told.run.generation == generation:
+        if not _prepare_forgotten(ledger, row, told, again):
+            return None
+        following = generation + 1
+    else:
+        following = told.run.generation  # the store had started it over, and that was heard of
+    ledger.reopen_run(row.run_id, following, RunStatus.RUNNING if planned else RunStatus.ACCEPTED)
+    return following
+
+
+def _prepare_forgotten(ledger: Ledger, row: LedgerRun, told: Recalled | None, again: Again) -> bool:
+    """As `set_aside`, from what was heard. Which rows that is about is known only of a run that was heard to end."""
+    heard = ledger.history.run(row.run_id)
+    if told is not None and not _starts_over(told.run, told.steps):
+        return False
+    if not again:
+        return True
+    if told is None or heard is None or heard.version < row.version:
+        return False
+    _set_aside(ledger, row.run_id, told.run.fence, told.steps, again)
+    return True

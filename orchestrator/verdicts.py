@@ -3,9 +3,10 @@
 amnesia   nothing is there
 behind    another server, and less is there than the ledger knows
 moved     another server, and all is there
+foreign   another epoch: two installations, or an old copy
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from orchestrator.errors import ConfigError
@@ -13,10 +14,12 @@ from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.store import Store
 from orchestrator.store.admin import ShardFacts
 from orchestrator.store.stream import BEGINNING, position
+from orchestrator.store.views import RunState
 from schemas.ids import RunRef
 from schemas.states import RUN_TERMINAL, RunStatus
 
 PAGE: Final = 200
+FOREIGN: Final = "foreign"
 UNMOVED: Final = frozenset({"pending", "waiting_approval", "ready", "dispatched", "backoff", "skipped"})
 
 
@@ -28,20 +31,21 @@ def judged(ledger: Ledger, store: Store, namespace: str) -> dict[int, str]:
 
 
 def suspicious(store: Store) -> dict[int, str]:
-    """Shards that do not say that they are ours: amnesia, or moved, which may be behind. One round trip."""
+    """Shards that do not say that they are ours: amnesia, or moved, which may be behind. ConfigError as above."""
+    found = states(store)
+    refuse_foreign(found)
+    return found
+
+
+def states(store: Store) -> dict[int, str]:
+    """The same, and those that are foreign. One round trip."""
     facts = store.admin.shards().items()
-    return {shard: state for shard, one in facts if (state := state_of(store.scripts.epoch, shard, one))}
+    return {shard: state for shard, one in facts if (state := state_of(store.scripts.epoch, one))}
 
 
-def state_of(epoch: str, shard: int, facts: ShardFacts) -> str | None:
-    """What is wrong with a shard by what it says of itself; None: it is whole. ConfigError: it is somebody else's."""
+def state_of(epoch: str, facts: ShardFacts) -> str | None:
+    """What is wrong with a shard by what it says of itself; None: it is whole."""
     word = word_of(epoch, facts)
-    if word == "foreign":
-        raise ConfigError(
-            f"shard {shard} belongs to another installation",
-            path="MANDOR_NAMESPACE",
-            hint="two installations share this server, or its data is an old copy: use another namespace or server",
-        )
     return None if word == "ours" else word
 
 
@@ -50,12 +54,24 @@ def word_of(epoch: str, facts: ShardFacts) -> str:
     if facts.epoch is None:
         return "amnesia"
     if facts.epoch != epoch:
-        return "foreign"
+        return FOREIGN
     return "ours" if facts.server == facts.our_server else "moved"
 
 
-def behind(ledger: Ledger, store: Store, namespace: str, moved: list[int]) -> set[int]:
-    """Of these shards, those that hold less than the ledger knows."""
+def refuse_foreign(found: Mapping[int, str]) -> None:
+    """ConfigError if a shard is somebody else's."""
+    for shard in (shard for shard, state in found.items() if state == FOREIGN):
+        raise ConfigError(
+            f"shard {shard} belongs to another installation",
+            path="MANDOR_NAMESPACE",
+            hint="two installations share this server, or its data is an old copy: use another namespace or server",
+        )
+
+
+def behind(
+    ledger: Ledger, store: Store, namespace: str, moved: list[int], keep: Callable[[], None] = lambda: None
+) -> set[int]:
+    """Of these shards, those that hold less than the ledger knows. keep: called now and then, for it may last."""
     if not moved:
         return set()
     cursors = ledger.history.cursors(namespace)
@@ -63,12 +79,21 @@ def behind(ledger: Ledger, store: Store, namespace: str, moved: list[int]) -> se
         shard for shard in moved if position(store.stream.last_id(shard)) < position(cursors.get(shard, BEGINNING))
     }
     for page in open_runs(ledger, namespace):
+        keep()
         here = [run for run in page if store.keys.shard_of(run.run_id) in set(moved) - found]
         found |= {store.keys.shard_of(run.run_id) for run in runs_behind(ledger, store, here)}
-    return found | {shard for shard in set(moved) - found if any(have_ended(ledger, store, shard))}
+    return found | {shard for shard in set(moved) - found if _any_has_ended(ledger, store, shard, keep)}
 
 
-def runs_behind(ledger: Ledger, store: Store, runs: list[LedgerRun]) -> Iterator[LedgerRun]:
+def _any_has_ended(ledger: Ledger, store: Store, shard: int, keep: Callable[[], None]) -> bool:
+    for page in pages(store.admin.live_runs(shard)):
+        keep()
+        if any(have_ended(ledger, store, page)):
+            return True
+    return False
+
+
+def runs_behind(ledger: Ledger, store: Store, runs: Sequence[LedgerRun]) -> Iterator[LedgerRun]:
     """Runs of which the store has less than was heard before, or less than the effect rows say."""
     ids = [run.run_id for run in runs]
     standings, begun = ledger.history.standings(ids), ledger.losses.effects_beyond(ids)
@@ -84,7 +109,13 @@ def _is_behind(store: Store, run: LedgerRun, standings: Mapping[str, tuple[int, 
         return run.plan_hash is not None or run.run_id in standings
     known = max(standings.get(run.run_id, (0, 0)), (run.generation, 0))
     not_undoing = run.status == RunStatus.COMPENSATING and state.status == RunStatus.RUNNING
-    return (state.generation, state.version) < known or not_undoing or _effects_unknown(store, ref, begun)
+    older = (state.generation, state.version) < known
+    return older or not_undoing or _in_pieces(store, ref, state) or _effects_unknown(store, ref, begun)
+
+
+def _in_pieces(store: Store, ref: RunRef, state: RunState) -> bool:
+    """Whether a key of the run is gone, and it is not only that it moved while it was looked at."""
+    return not store.views.has_all_parts(ref, state) and store.views.run(ref) == state
 
 
 def _effects_unknown(store: Store, ref: RunRef, begun: set[str]) -> bool:
@@ -93,14 +124,19 @@ def _effects_unknown(store: Store, ref: RunRef, begun: set[str]) -> bool:
     return len(records) < len(begun) or any(one.status in UNMOVED and not one.touched for one in records)
 
 
-def have_ended(ledger: Ledger, store: Store, shard: int) -> Iterator[RunRef]:
-    """Runs that are under way here, and have ended in the ledger."""
-    for ref in store.admin.live_runs(shard):
+def have_ended(ledger: Ledger, store: Store, refs: Sequence[RunRef]) -> Iterator[RunRef]:
+    """Of these runs, those that are under way here, and have ended in the ledger."""
+    for ref in refs:
         row, state = ledger.run(ref.run_id), store.views.run(ref)
         if row is None or row.ended_at is None or state is None:
             continue
         if state.status not in RUN_TERMINAL and state.generation <= row.generation:
             yield ref
+
+
+def pages(refs: Sequence[RunRef]) -> Iterator[Sequence[RunRef]]:
+    """All of them, PAGE at a time."""
+    return (refs[start : start + PAGE] for start in range(0, len(refs), PAGE))
 
 
 def open_runs(ledger: Ledger, namespace: str) -> Iterator[list[LedgerRun]]:

@@ -78,6 +78,7 @@ def verify(ledger: Ledger, store: Store, settings: Settings) -> Verified:
     site = recovery.Site(celery_app.app, store, ledger, settings, recovery.this_process())
     done = [recovery.accept(site, shard) for shard in states]
     refuse_losses(verdicts.judged(ledger, store, settings.namespace))
+    refuse_failed([report for report in done if report and report.failed])
     return Verified(len(expected), len(missing), len(states), sum(report.accepted for report in done if report))
 
 
@@ -86,6 +87,14 @@ def refuse_losses(states: Mapping[int, str]) -> None:
     lost = {shard: state for shard, state in states.items() if state != "moved"}
     if lost:
         raise forgotten(lost)
+
+
+def refuse_failed(reports: list[recovery.Report]) -> None:
+    """StoreAmnesia if runs met errors, so that their shards stay shut."""
+    if reports:
+        runs = sum(report.failed for report in reports)
+        message = f"{len(reports)} shards of the state store stay shut: {runs} of their runs met errors"
+        raise StoreAmnesia(message, hint="`run.not_built` in the log names the runs; what can be mended is tried again")
 
 
 def forgotten(lost: Mapping[int, str]) -> StoreAmnesia:

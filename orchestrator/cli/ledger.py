@@ -124,6 +124,7 @@ def restore() -> None:
 
     Waits until the claims that were held at the time have ended. What any step has done counts as done; what may have
     happened is in doubt; pure and idempotent steps that nobody heard of again run once more. Repeated, it does nothing.
+    Exit 3 if runs met errors, so that their shards stay shut.
 
     \b
     Examples:
@@ -131,13 +132,20 @@ def restore() -> None:
       mandor ledger restore --json | jq '.losses[] | {shard, cause, runs}'
     """
     from orchestrator import app as celery_app
-    from orchestrator import recovery
+    from orchestrator import recovery, verification
 
     tools = services()
     site = recovery.Site(celery_app.app, tools.store, tools.ledger, tools.settings, recovery.this_process())
     began = tools.ledger.now_ms()
+    before = {(loss.shard, loss.found_at): loss.era for loss in tools.ledger.losses.open(tools.settings.namespace)}
+    failed: list[Loss] = []
     with waiting_for("building the state store again"):
-        while recovery.recover(site):
+        while waiting := recovery.recover(site):
+            # since we began, whoever tried it
+            tried = [loss for loss in waiting if loss.era > before.get((loss.shard, loss.found_at), 0)]
+            failed = [loss for loss in tried if recovery.has_failed(loss)]
+            if len(failed) == len(waiting):
+                break
             time.sleep(LOOK_S)
     made_good = [
         loss for loss in tools.ledger.losses.all(tools.settings.namespace, MOST) if (loss.done_at or 0) >= began
@@ -145,10 +153,11 @@ def restore() -> None:
     told = [_told(loss) for loss in made_good]
     if output.as_json():
         output.print_json({"losses": told})
-    elif not told:
+    elif not told and not failed:
         click.echo("the state store has what the ledger remembers")
     for one in told if not output.as_json() else ():
         click.echo(_line(one))
+    verification.refuse_failed([recovery.Report(**json.loads(loss.report_text or "{}")) for loss in failed])
 
 
 def _told(loss: "Loss") -> dict[str, Any]:
@@ -161,7 +170,8 @@ def _told(loss: "Loss") -> dict[str, Any]:
 
 def _line(told: dict[str, Any]) -> str:
     shard = f"shard {told['shard']} ({told['cause']})"
-    if not told["restored"] + told["dropped"] + told["ended"] + told["refused"]:
+    if not told["restored"] + told["dropped"] + told["ended"] + told["refused"] + told["failed"]:
         return f"{shard}: nothing was missing; {told['accepted']} runs go on"
     refused = f", {told['refused']} cannot be built" if told["refused"] else ""
-    return f"{shard}: {told['restored']} runs built again, {told['dropped']} dropped{refused}"
+    failed = f", {told['failed']} met errors and are tried again" if told["failed"] else ""
+    return f"{shard}: {told['restored']} runs built again, {told['dropped']} dropped{refused}{failed}"

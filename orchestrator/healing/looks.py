@@ -16,7 +16,13 @@ from orchestrator.store import Store, open_store
 
 PATIENCE_S: Final = 1.0
 GROUP: Final = "mandor.health"
-VERIFY: Final = "run `mandor ledger verify`, then start the workers again"
+TAKEN_OVER: Final = (
+    "workers wait, and supervisors take the server over; without supervisors `mandor ledger verify` does"
+)
+BUILT_AGAIN: Final = (
+    "bring back the server that has the data, if it is another; workers wait, and supervisors build the shards again "
+    "from the ledger; without supervisors `mandor ledger restore` does"
+)
 
 
 class Services:
@@ -55,9 +61,9 @@ class Services:
         states = shard_states(self.store)
         if states["lost"]:
             text = f"{states['lost']} shards know nothing of this installation: the store has lost its memory"
-            return Fault(text, "bring back the server's data, then run `mandor ledger verify`")
+            return Fault(text, BUILT_AGAIN)
         if states["moved"]:
-            return Fault(f"{states['moved']} shards were verified for another server, or before a restart", VERIFY)
+            return Fault(f"{states['moved']} shards were verified for another server, or before a restart", TAKEN_OVER)
         return None
 
     def look_at_broker(self) -> None:

@@ -82,7 +82,13 @@ class Losses:
                 fresh = {"namespace": namespace, "shard": shard, "found_at": found_at, "cause": cause, "server": server}
                 connection.execute(insert(restores).values(**fresh, era=0, lease_until=now + wait_ms))
             elif (row.cause, row.server) != (cause, server) or (cause == "runs" and row.token is None):
-                anew = {"cause": cause, "server": server, "token": None, "lease_until": now + wait_ms}
+                anew = {
+                    "cause": cause,
+                    "server": server,
+                    "token": None,
+                    "lease_until": now + wait_ms,
+                    "report_text": None,
+                }
                 connection.execute(update(restores).where(_same(_loss(row))).values(**anew))
             found = connection.execute(select(restores).where(*_open(namespace), restores.c.shard == shard)).one()
         return _loss(found)
@@ -99,23 +105,34 @@ class Losses:
             return [_loss(row) for row in connection.execute(newest.limit(limit))]
 
     def claim(self, loss: Loss, holder: str) -> Loss | None:
-        """Take a loss as it was seen, if its time has come and nobody has it: for HOLD_MS, and again with each run
-        whose rows are closed. holder: for people to read."""
+        """Take a loss as it was seen, if its time has come and nobody has it: for HOLD_MS, and again with each `keep`
+        and each run whose rows are closed. holder: for people to read."""
         with self._begin() as connection:
             _one_at_a_time(connection, loss.namespace)
             now = self._clock()
             seen = (restores.c.cause == loss.cause, restores.c.server == loss.server, restores.c.done_at.is_(None))
             free = update(restores).where(_same(loss), *seen, restores.c.lease_until <= now)
-            taken = {"holder": holder, "token": uuid.uuid4().hex, "era": _era_after(connection, loss)}
+            taken = {
+                "holder": holder,
+                "token": uuid.uuid4().hex,
+                "era": _era_after(connection, loss),
+                "report_text": None,
+            }
             if connection.execute(free.values(**taken, lease_until=now + HOLD_MS)).rowcount != 1:
                 return None
             return _loss(connection.execute(select(restores).where(_same(loss))).one())
 
-    def release(self, held: Loss) -> None:
-        """Give up what was taken and is not made good: somebody else may take it at once."""
+    def keep(self, held: Loss) -> None:
+        """Hold on to a loss for HOLD_MS from now. Superseded: it is somebody else's by now."""
+        with self._begin() as connection:
+            self._must_hold(connection, held)
+
+    def release(self, held: Loss, pause_ms: int = 0, report_text: str | None = None) -> None:
+        """Give up what was taken and is not made good: somebody else may take it then. report_text: what came of it."""
         with self._begin() as connection:
             mine = update(restores).where(_held(held))
-            connection.execute(mine.values(token=None, lease_until=self._clock()))
+            until = self._clock() + pause_ms
+            connection.execute(mine.values(token=None, lease_until=until, report_text=report_text))
 
     def done(self, held: Loss, report_text: str) -> bool:
         """Write down what was done. False: somebody else holds the loss, or it is over."""

@@ -147,6 +147,11 @@ class Views:
         fields = pairs(self._ask("HGETALL", self._keys.state(ref)))
         return run_state(fields) if fields else None
 
+    def has_all_parts(self, ref: RunRef, state: RunState) -> bool:
+        """Whether a run that is still in this state has all that it should: each of its keys may have gone alone."""
+        steps, texts, results = (self._ask("HLEN", self._keys.part(ref, part)) for part in ("steps", "plan", "results"))
+        return int(steps) == int(texts) == state.total and int(results) >= state.counts.get("completed", 0)
+
     def steps(self, ref: RunRef) -> list[StepState]:
         """All steps, in the plan's order."""
         records = pairs(self._ask("HGETALL", self._keys.part(ref, "steps")))

@@ -4,18 +4,23 @@ With each pass: is every shard ours, verified for the server that answers? One t
 (orchestrator.recovery). Every MANDOR_AUDIT_S, for each run without an end: is it there, and where supervisors look?
 """
 
+from collections.abc import Collection
+from functools import partial
 from typing import Final
 
 from orchestrator import adoption, recovery, verdicts
 from orchestrator.dispatch import App
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import ConfigError, StoreUnavailable
+from orchestrator.isolation import apart
 from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.ledger.losses import STRIDE, Loss
 from orchestrator.recovery import Site
 from orchestrator.settings import Settings
 from orchestrator.store import Store
-from orchestrator.supervisors.passes import Counts
-from orchestrator.telemetry import events, recovered
-from orchestrator.telemetry.logs import emit, identity
+from orchestrator.store.restoring import Place
+from orchestrator.supervisors.passes import Counts, tell_failed
+from orchestrator.telemetry import recovered
+from orchestrator.telemetry.logs import emit
 from schemas.ids import RunRef
 
 NAME = "audit-runs"
@@ -27,40 +32,73 @@ def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Coun
     site = Site(app, store, ledger, settings, recovery.this_process())
     try:
         if not settings.restore:
-            return Counts(failed=len(verdicts.suspicious(store)))
-        waiting = recovery.recover(site)
-        if waiting or not store.runs.begin_pass(0, "audit", round(2 * settings.audit_s * 1000)):
+            return Counts(failed=len(verdicts.states(store)))
+        waiting = _recover(site)
+        shut = {*verdicts.states(store), *(loss.shard for loss in waiting)}
+        whole = [shard for shard in range(store.shards) if shard not in shut]
+        # one of them keeps for all when they were last looked through
+        if not whole or not store.runs.begin_pass(whole[0], "audit", round(2 * settings.audit_s * 1000)):
             return Counts(resting=len(waiting))
-        adoption.adopt(ledger, store, settings.namespace)
-        return audit(site)
+        failed: list[Exception] = []
+        adoption.adopt(ledger, store, settings.namespace, partial(apart, ledger, failed=failed))
+        return audit(site, whole) + Counts(resting=len(waiting), failed=len(failed))
     except StoreUnavailable as error:
-        emit(events.PassFailed(NAME, error.kind, events.where(error)))
+        tell_failed(NAME, error)
         return Counts(failed=1)
 
 
-def audit(site: Site) -> Counts:
-    """All runs without an end. moved: those that were mended; failed: those that are lost, which is noted."""
-    total, shards = Counts(), set[int]()
+def _recover(site: Site) -> list[Loss]:
+    """What is still to be made good. A shard that is somebody else's is told of, and left alone."""
+    try:
+        return recovery.recover(site)
+    except ConfigError as error:
+        tell_failed(NAME, error)
+        return site.ledger.losses.open(site.settings.namespace)
+
+
+def audit(site: Site, shards: Collection[int]) -> Counts:
+    """All runs of these shards without an end. moved: those that were mended; failed: those that are lost, which is
+    noted, or that met an error."""
+    total, lossy, failed = Counts(), set[int](), list[Exception]()
     for page in verdicts.open_runs(site.ledger, site.settings.namespace):
-        lost = recovery.lost_of(site, [run for run in page if not _is_young(site, run)])
-        shards |= {site.store.keys.shard_of(run.run_id) for run in lost if recovery.can_be_built(site, run)}
+        here = [run for run in page if site.store.keys.shard_of(run.run_id) in shards]
+        lost = recovery.lost_of(site, [run for run in here if not _is_young(site, run)])
+        lossy |= {site.store.keys.shard_of(run.run_id) for run in lost if recovery.can_be_built(site, run)}
         missing = {run.run_id for run in lost}
-        mended = sum(mend(site, run) for run in page if run.run_id not in missing)
-        total += Counts(taken=len(page), moved=mended, failed=len(lost))
-    for shard in sorted(shards):
+        mended = _mend_all(site, [run for run in here if run.run_id not in missing], failed)
+        total += Counts(taken=len(here), moved=mended, failed=len(lost))
+    for shard in sorted(lossy):
         recovery.note(site, shard, recovery.RUNS, site.store.scripts.server())
-    return total
+    return total + Counts(failed=len(failed))
+
+
+def _mend_all(site: Site, runs: list[LedgerRun], failed: list[Exception]) -> int:
+    closed, mended = site.ledger.losses.fences([run.run_id for run in runs]), 0
+    for run in runs:
+        with apart(site.ledger, run.run_id, failed):
+            mended += mend(site, run, closed.get(run.run_id, 0))
+    return mended
 
 
 def _is_young(site: Site, run: LedgerRun) -> bool:
     return run.plan_hash is None and run.accepted_at > site.ledger.now_ms() - YOUNG_MS
 
 
-def mend(site: Site, run: LedgerRun) -> bool:
-    """Put one run back where supervisors look, if it is not there."""
-    added = site.store.restoring.mend_due(RunRef(run.run_id, run.session))
-    if not isinstance(added, int) or not added:
+def mend(site: Site, run: LedgerRun, closed_to: int) -> bool:
+    """Put one run back where supervisors look, and beyond the fence to which its effect rows were closed, if it is not
+    there."""
+    ref = RunRef(run.run_id, run.session)
+    added = site.store.restoring.mend_due(ref)
+    moved = _catch_up(site, ref, closed_to)
+    if not moved and not (isinstance(added, int) and added):
         return False
-    with identity(run_id=run.run_id):
-        emit(recovered.RunMended(added))
+    emit(recovered.RunMended(added if isinstance(added, int) else 0))
     return True
+
+
+def _catch_up(site: Site, ref: RunRef, closed_to: int) -> bool:
+    """Whoever built a run again may have closed its rows, and then died while it came back: they refuse its claims."""
+    state = site.store.views.run(ref)
+    if state is None or state.fence >= closed_to:
+        return False
+    return site.store.restoring.accept_run(ref, Place(site.store.scripts.server(), ""), STRIDE, closed_to)

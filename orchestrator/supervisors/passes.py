@@ -13,7 +13,6 @@ from orchestrator.dispatch import App
 from orchestrator.errors import (
     LedgerMissing,
     LedgerUnavailable,
-    MandorError,
     StoreAmnesia,
     StoreMoved,
     StoreUnavailable,
@@ -84,8 +83,8 @@ def each_shard(supervisor: str, shards: Iterable[int], look: Callable[[int], Cou
             raise
         except Exception as error:  # noqa: BLE001  # whatever one shard is met with, the others have their turn
             total += Counts(failed=1)
-            if _kind(error) not in told:
-                told.add(_kind(error))
+            if events.kind(error) not in told:
+                told.add(events.kind(error))
                 tell_failed(supervisor, error)
     return total
 
@@ -137,8 +136,4 @@ def _member(duty: Duties, member: Due, wave: list[Publish]) -> Counts:
 
 def tell_failed(supervisor: str, error: Exception) -> None:
     """Log what a pass was met with."""
-    emit(events.PassFailed(supervisor, _kind(error), events.where(error)))
-
-
-def _kind(error: Exception) -> str:
-    return error.kind if isinstance(error, MandorError) else type(error).__name__
+    emit(events.PassFailed(supervisor, events.kind(error), events.where(error)))

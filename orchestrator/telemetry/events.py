@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import ClassVar, Literal
 
+from orchestrator.errors import MandorError
+
 Level = Literal["debug", "info", "warning", "error", "critical"]
 
 
@@ -316,6 +318,11 @@ class ServiceRefused(Occurrence):
     kind: str
     message: str
     hint: str | None = None
+
+
+def kind(error: BaseException) -> str:
+    """One stable word for an error: ours have one, of others it is their class."""
+    return error.kind if isinstance(error, MandorError) else type(error).__name__
 
 
 def where(error: BaseException) -> str | None:

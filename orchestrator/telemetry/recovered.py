@@ -29,6 +29,30 @@ class MemoryRestored(Occurrence):
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryNotRestored(Occurrence):
+    """A shard could not be built again, or taken over. It stays shut, and is tried again. runs: of it that met errors,
+    each of which is told of; kind, where: of an error that was not about one run."""
+
+    event = "memory.not_restored"
+    level = "error"
+    shard: int
+    runs: int
+    kind: str | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunNotBuilt(Occurrence):
+    """A run could not be built again, or looked at: an error that may pass, as where a database of a user's own is
+    away. It is tried again, and so is its shard if that is shut."""
+
+    event = "run.not_built"
+    level = "error"
+    kind: str
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunNotRestored(Occurrence):
     """A run is not in the state store, and the ledger does not know enough of its plan to build it again: an older
     release accepted it. Its effects are in the ledger; a person has to see what is to be done."""

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,20 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import delete, select, update
 
-from orchestrator import adoption, decisions, late_effects, recovery, submission, verdicts
+from orchestrator import adoption, decisions, late_effects, recovery, remembered, submission, verdicts
 from orchestrator.decisions import Desk
-from orchestrator.errors import StoreAmnesia, Superseded
-from orchestrator.ledger import AcceptedRun, Closed, RunFilter
+from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, Superseded
+from orchestrator.ledger import AcceptedRun, Closed, RunFilter, open_ledger, upgrade_effects
 from orchestrator.ledger.drained import admitted_plans
 from orchestrator.ledger.history import Batch
-from orchestrator.ledger.losses import Loss
+from orchestrator.ledger.losses import HOLD_MS, Loss
 from orchestrator.ledger.tables import effects, runs
 from orchestrator.recovery import Site
 from orchestrator.startover import Again
 from orchestrator.store.keys import member
 from orchestrator.store.replies import Exists, Granted
 from orchestrator.store.restoring import Place
-from orchestrator.supervisors import audit_runs, drain_ledger
+from orchestrator.supervisors import apply_decisions, audit_runs, drain_ledger
 from orchestrator.supervisors.passes import Counts
 from orchestrator.telemetry import events, facts
 from schemas.ids import RunRef, run_id_for
@@ -31,6 +32,7 @@ from schemas.states import EffectClass, Fact
 from tests.support import forgetting
 from tests.support.forgetting import Copy
 from tests.support.installation import celery_app
+from tests.support.ledgers import url_of
 from tests.support.servers import Server
 from tests.support.workbench import Run, Workbench, narrowed, workbench
 from workers import execution
@@ -137,9 +139,10 @@ class World:
 
 
 @pytest.fixture
-def world(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[World]:
+def world(redis_server: Server, namespace: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    """Of one shard; a test's parameter may ask for more."""
     prefix = f"{namespace}."
-    bench = workbench(redis_server.url, namespace, tmp_path, queue_prefix=prefix)
+    bench = workbench(redis_server.url, namespace, tmp_path, getattr(request, "param", 1), queue_prefix=prefix)
     with celery_app(redis_server.url, queue_prefix=prefix, home=tmp_path) as app:
         site = Site(app, bench.store, bench.ledger, bench.settings, "me")
         made = World(bench, redis_server, site)
@@ -853,7 +856,7 @@ def test_ids_of_transitions_go_on_behind_the_cursor(world: World) -> None:
 
 def audited(world: World) -> Counts:
     world.bench.clock.advance(2_000_000)
-    return audit_runs.audit(world.site)
+    return audit_runs.audit(world.site, [0])
 
 
 def test_a_run_whose_keys_are_gone_is_built_again(world: World) -> None:
@@ -909,6 +912,350 @@ def test_what_nobody_looks_at_is_looked_at_again(world: World, moment: str) -> N
     due = (views.due(run.ref), views.due(run.ref, step_id))
     world.server.client.delete(*(world.bench.store.keys.due(0, duty) for duty in ("leases", "dispatches", "retries")))
     world.server.client.delete(*(world.bench.store.keys.due(0, duty) for duty in ("deadlines", "settles", "undos")))
-    assert audit_runs.audit(world.site).moved == 1
+    assert audit_runs.audit(world.site, [0]).moved == 1
     assert [set(one) for one in (views.due(run.ref), views.due(run.ref, step_id))] == [set(one) for one in due]
-    assert audit_runs.audit(world.site).moved == 0
+    assert audit_runs.audit(world.site, [0]).moved == 0
+
+
+# ---- runs in pieces, and runs that come back
+
+
+def keys_of_run(world: World, run: Run) -> list[Any]:
+    return list(world.server.client.keys(world.bench.store.keys.state(run.ref) + "*"))
+
+
+def taken_away(world: World, run: Run) -> Callable[[], None]:
+    """The keys of one run go. Answers what brings them back."""
+    client, names = world.server.client, keys_of_run(world, run)
+    copy: dict[Any, tuple[Any, int]] = {name: (client.dump(name), max(client.pttl(name), 0)) for name in names}
+    client.delete(*names)
+
+    def bring_back() -> None:
+        for name, (value, ttl_ms) in copy.items():
+            client.restore(name, ttl_ms, value, replace=True)
+
+    return bring_back
+
+
+@pytest.mark.parametrize("server", ["the same", "another"])
+@pytest.mark.parametrize("part", ["steps", "plan", "results"])
+def test_a_run_of_which_a_key_is_gone_is_built_again(world: World, part: str, server: str) -> None:
+    run = world.bench.planned(*steps("pure", "once", "keyed"))
+    run.deliver("s0")
+    run.deliver("s1")
+    world.drain()
+    world.server.client.delete(world.bench.store.keys.part(run.ref, part))
+    if server == "another":
+        world.another_server()
+        assert world.judged() == {0: "behind"}
+    else:
+        assert audited(world).failed == 1
+    assert world.recover() == []
+    statuses = [run.step(f"s{i}").status for i in range(3)]
+    assert statuses == ["completed", "completed", "dispatched"]
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s1", "s2"]
+
+
+def test_runs_that_move_while_they_are_looked_at_are_not_in_pieces(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.bench.planned(*steps("keyed", "pure"))
+    run.deliver("s0")
+    world.drain()
+    real = world.bench.store.views.has_all_parts
+
+    def moves_before(*given: Any) -> bool:
+        world.bench.store.runs.pause(run.ref, 1, "ann")
+        world.server.client.delete(world.bench.store.keys.part(run.ref, "results"))
+        return real(*given)
+
+    monkeypatch.setattr(world.bench.store.views, "has_all_parts", moves_before)
+    assert audited(world).failed == 0
+
+
+def test_a_run_that_comes_back_when_its_rows_are_closed_goes_on_beyond_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.bench.planned(*steps("once", "keyed"))
+    run.deliver("s0")
+    world.drain()
+    bring_back = taken_away(world, run)
+    assert audited(world).failed == 1
+    world.wait()
+    real = world.bench.ledger.losses.close_rows
+
+    def too_late(*given: Any) -> Any:
+        closed = real(*given)
+        bring_back()
+        return closed
+
+    monkeypatch.setattr(world.bench.ledger.losses, "close_rows", too_late)
+    assert recovery.recover(world.site) == []
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s0", "s1"]
+
+
+def test_a_run_that_came_back_in_time_is_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is missed with another, and there again when its turn comes."""
+    first, second = sorted(
+        (world.bench.planned(*steps("once"), name=f"r{i}") for i in range(2)), key=lambda r: r.ref.run_id
+    )
+    before = second.state
+    world.drain()
+    taken_away(world, first)
+    bring_back = taken_away(world, second)
+    assert audited(world).failed == 2
+    world.wait()
+    real = world.bench.ledger.losses.close_rows
+
+    def meanwhile(*given: Any) -> Any:
+        bring_back()
+        return real(*given)
+
+    monkeypatch.setattr(world.bench.ledger.losses, "close_rows", meanwhile)
+    assert recovery.recover(world.site) == []
+    assert second.state == before
+    assert [row for row in world.rows() if second.ref.run_id in row] == []
+    assert [world.finish(run) for run in (first, second)] == ["succeeded"] * 2
+
+
+def test_the_audit_moves_fences_beyond_rows_that_were_closed_for_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restorer dies between the rows and the run, which then comes back."""
+    run = world.bench.planned(*steps("once", "keyed"))
+    world.drain()
+    bring_back = taken_away(world, run)
+    assert audited(world).failed == 1
+    world.wait()
+
+    def crash(*_: Any) -> Any:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.bench.store.restoring, "restore_run", crash)
+        with pytest.raises(Crash):
+            recovery.recover(world.site)
+    bring_back()
+    world.wait()
+    assert recovery.recover(world.site) == []
+    assert audited(world).moved == 1
+    assert audited(world).moved == 0
+    assert world.finish(run) == "succeeded"
+    assert world.noted == ["s0", "s1"]
+
+
+def test_of_two_that_know_as_much_the_store_is_believed(world: World) -> None:
+    """Taking a server over moves fences, and no version."""
+    run = world.bench.planned(*steps("keyed"))
+    world.drain()
+    world.another_server()
+    recovery.recover(world.site)
+    row = world.bench.ledger.run(run.ref.run_id)
+    assert row is not None
+    found = remembered.known(*services(world), row)
+    assert found is not None
+    assert found.fence == run.state.fence >= 1_000_000
+
+
+# ---- one is not the others' trouble
+
+
+def run_in(world: World, shard: int, *actions: str, name: str = "run") -> Run:
+    """A planned run that lies in this shard."""
+    names = (f"{name}-{i}" for i in range(100))
+    where = world.bench.store.keys.shard_of
+    found = next(name for name in names if where(run_id_for("celery", None, name)) == shard)
+    return world.bench.planned(*steps(*actions), name=found)
+
+
+def raising_for(run: Run) -> Callable[..., Any]:
+    """What a row of this run meets that nobody can read any more."""
+    real = submission.to_create
+
+    def to_create(row: Any, settings: Any) -> Any:
+        if row.run_id == run.ref.run_id:
+            raise ValueError("a policy of another release")
+        return real(row, settings)
+
+    return to_create
+
+
+@pytest.mark.parametrize("world", [2], indirect=True)
+@pytest.mark.parametrize("lose", ["forget", "behind"])
+def test_a_run_that_cannot_be_built_keeps_its_own_shard_shut(
+    world: World, lose: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, beside, other = run_in(world, 0, "keyed"), run_in(world, 0, "once", name="b"), run_in(world, 1, "once")
+    world.drain()
+    if lose == "forget":
+        world.forget()
+    else:
+        for run in (bad, other):
+            taken_away(world, run)
+        for shard in range(2):
+            world.server.client.set(world.bench.store.keys.prefix(shard) + "server", "the one before")
+    with monkeypatch.context() as patched, caplog.at_level("ERROR"):
+        patched.setattr(submission, "to_create", raising_for(bad))
+        (loss,) = world.recover()
+        assert (loss.shard, recovery.has_failed(loss), loss.token) == (0, True, None)
+        assert world.finish(other) == "succeeded"
+        with pytest.raises((StoreAmnesia, StoreMoved)):
+            beside.deliver("s0")
+        assert recovery.recover(world.site) == [loss]  # not at once again
+    told = [record for record in caplog.records if "run.not_built" in record.getMessage()]
+    assert len(told) == 1
+    assert bad.ref.run_id in told[0].getMessage()
+    world.wait(recovery.AGAIN_MS)
+    assert recovery.recover(world.site) == []
+    assert [world.finish(run) for run in (bad, beside)] == ["succeeded"] * 2
+
+
+def test_a_run_that_cannot_be_built_in_a_whole_shard_is_missed_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, other = (world.bench.planned(*steps("keyed"), name=name) for name in ("bad", "other"))
+    world.drain()
+    for run in (bad, other):
+        taken_away(world, run)
+    assert audited(world).failed == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(submission, "to_create", raising_for(bad))
+        assert world.recover() == []
+        assert world.bench.store.views.run(bad.ref) is None
+        assert world.finish(other) == "succeeded"
+        assert audited(world).failed == 1
+        assert world.bench.ledger.losses.open(world.bench.settings.namespace) == []
+    assert audited(world).failed == 1
+    assert world.recover() == []
+    assert world.finish(bad) == "succeeded"
+
+
+@pytest.mark.parametrize("world", [2], indirect=True)
+def test_a_users_database_that_is_away_keeps_no_other_shard_shut(world: World, tmp_path: Path) -> None:
+    there = url_of(tmp_path / "shop.db")
+    run, other = run_in(world, 0, "transactional"), run_in(world, 1, "once")
+    world.drain()
+    world.forget()
+    with closing(open_ledger(url_of(tmp_path / "ledger.db"), effects_urls=[there])) as ledger:
+        site = Site(world.site.app, world.bench.store, ledger, world.bench.settings, "me")
+        ledger.losses._clock = world.bench.ledger.losses._clock
+        assert len(recovery.recover(site)) == 2
+        world.wait()
+        (loss,) = recovery.recover(site)
+        assert (loss.shard, recovery.has_failed(loss)) == (0, True)
+        assert world.finish(other) == "succeeded"
+        upgrade_effects(there)
+        world.wait()
+        assert recovery.recover(site) == []
+    assert world.finish(run) == "succeeded"
+
+
+@pytest.mark.parametrize("world", [3], indirect=True)
+def test_somebody_elses_shard_is_left_alone_and_the_others_are_seen_to(world: World) -> None:
+    """One shard is another installation's, one has forgotten, and in one a run is not where supervisors look."""
+    lost, there = run_in(world, 1, "once"), run_in(world, 2, "keyed")
+    world.drain()
+    client, keys = world.server.client, world.bench.store.keys
+    client.set(keys.prefix(0) + "epoch", "another")
+    client.delete(*client.keys(keys.prefix(1) + "*"), keys.due(2, "deadlines"))
+    counts = audit_runs.run_once(*world_services(world))
+    assert (counts.resting, counts.moved) == (1, 1)
+    assert "deadlines" in world.bench.store.views.due(there.ref)
+    world.wait()
+    with pytest.raises(ConfigError, match="another installation"):
+        recovery.recover(world.site)
+    assert [world.finish(run) for run in (lost, there)] == ["succeeded"] * 2
+    assert client.get(keys.prefix(0) + "epoch") in ("another", b"another")
+
+
+def world_services(world: World) -> tuple[Any, Any, Any, Any]:
+    return (world.site.app, *services(world))
+
+
+def test_what_lies_under_the_keys_of_one_run_stops_no_audit(world: World) -> None:
+    spoilt, there = (world.bench.planned(*steps("keyed"), name=name) for name in ("spoilt", "there"))
+    world.drain()
+    client, keys = world.server.client, world.bench.store.keys
+    taken_away(world, spoilt)
+    client.set(keys.state(spoilt.ref), "nothing of ours", px=60_000)
+    client.delete(keys.due(0, "deadlines"))
+    assert audited(world).moved == 1
+    assert "deadlines" in world.bench.store.views.due(there.ref)
+
+
+def test_a_loss_is_kept_while_there_is_much_to_look_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times as long as a restorer that says nothing is believed to live, and another waits for its chance."""
+    runs = [world.bench.planned(*steps("keyed"), name=f"r{i}") for i in range(4)]
+    world.drain()
+    world.another_server()
+    rivals: list[Loss | None] = []
+    real = verdicts.runs_behind
+
+    def slowly(*given: Any) -> Any:
+        (loss,) = world.bench.ledger.losses.open(world.bench.settings.namespace)
+        world.wait(HOLD_MS * 3 // 4)
+        rivals.append(world.bench.ledger.losses.claim(loss, "rival"))
+        return real(*given)
+
+    monkeypatch.setattr(verdicts, "PAGE", 1)
+    monkeypatch.setattr(verdicts, "runs_behind", slowly)
+    assert recovery.recover(world.site) == []
+    assert rivals == [None] * 4
+    assert [world.finish(run) for run in runs] == ["succeeded"] * 4
+
+
+# ---- a retry that nobody heard of
+
+
+@pytest.mark.parametrize("again", [Again(), Again(("s0",), ("s0",))], ids=["plain", "with a new key"])
+@pytest.mark.parametrize("moment", ["before the store", "before the ledger"])
+def test_a_retry_that_broke_off_is_not_forgotten_with_the_store(
+    world: World, again: Again, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.bench.planned(*steps("keyed", "keyed"), policy=narrowed(on_failure="stop"))
+    ledger, store = world.bench.ledger, world.bench.store
+    run.deliver("s0")
+    store.runs.cancel(run.ref, 1)
+    run.settle()
+    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    world.drain()
+
+    def crash(*_: Any, **__: Any) -> Any:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        if moment == "before the store":
+            patched.setattr(store.runs, "retry", crash)
+            patched.setattr(ledger.effects, "set_aside", lambda *_: None)  # it has not come to that either
+        else:
+            patched.setattr(ledger, "reopen_run", crash)
+        with pytest.raises(Crash):
+            decisions.retry(Desk(world.site.app, store, ledger), run.ref.run_id, "ann", again=again)
+    world.forget()
+    assert world.recover() == []
+    assert apply_decisions.run_once(world.site.app, store, ledger).moved == 1
+    assert [one.outcome for one in ledger.decisions_of(run.ref.run_id)] == ["retried:2"]
+    assert audited(world).failed == 1
+    assert world.recover() == []
+    assert world.finish(replace(run, generation=2)) == "succeeded"
+    assert world.noted == (["s0", "s0", "s1"] if again else ["s0", "s1"])
+
+
+def test_a_retry_of_which_too_little_is_known_is_not_carried_out(world: World) -> None:
+    run = world.bench.planned(*steps("keyed", "once"), policy=narrowed(on_failure="stop"))
+    ledger, store = world.bench.ledger, world.bench.store
+    run.deliver("s0")
+    store.runs.cancel(run.ref, 1)
+    run.settle()
+    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    details = json.dumps({"from_steps": ["s0"], "new_keys": [{"step_id": "s0"}]})
+    ledger.decide(run.ref.run_id, 1, "retry", "ann", None, details_text=details)
+    world.forget()  # and nobody had heard how far it had come
+    assert world.recover() == []
+    apply_decisions.run_once(world.site.app, store, ledger)
+    assert [one.outcome for one in ledger.decisions_of(run.ref.run_id)] == ["unknown"]
+    row = ledger.run(run.ref.run_id)
+    assert row is not None
+    assert (row.generation, row.ended_at is None) == (1, False)

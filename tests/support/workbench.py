@@ -212,8 +212,8 @@ def narrowed(**fields: Any) -> Policy:
     return meet(Policy(), PolicyRequest(**fields), "test")
 
 
-def workbench(url: str, namespace: str, folder: Path, **settings: Any) -> Workbench:
-    """A workbench on a server, in a namespace, with its files in a folder."""
+def workbench(url: str, namespace: str, folder: Path, shards: int = 1, **settings: Any) -> Workbench:
+    """A workbench on a server, in a namespace of so many shards, with its files in a folder."""
     given = Settings(redis_url=url, namespace=namespace, home=folder / "home", **settings)
-    store, clock = clocked_store(url, namespace)
+    store, clock = clocked_store(url, namespace, shards)
     return Workbench(given, store, clock, fresh_ledger(folder))

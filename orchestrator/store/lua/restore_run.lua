@@ -1,6 +1,6 @@
 -- restore_run: build a run again from what the ledger knows of it. Its effect rows are closed up to `fence`.
 -- A shard that is whole loses nothing to this: there, only a run is built that is not there, or is at a lower version
--- than was heard of before, which it can only be if it was begun anew. So whoever comes late, or once more, finds it there.
+-- than was heard of before, which it can only be if it was begun anew, or of which a key is gone. So whoever comes late, or once more, finds it there.
 -- identity: building
 -- keys: restoring run due lock
 -- args: judged token stage fence heard_generation heard_version field_count check_ms *words
@@ -11,8 +11,15 @@
 -- reply exists: status
 -- reply fenced:
 
+-- each of the keys in which a run lies can be deleted by itself
+local function in_pieces()
+  local total = num('total')
+  return redis.call('HLEN', K.steps) ~= total or redis.call('HLEN', K.plan) ~= total
+    or redis.call('HLEN', K.results) < num('n_completed')
+end
+
 local function stands()
-  if not load_run() then return false end
+  if not load_run() or in_pieces() then return false end
   if not whole then return num('fence') >= tonumber(A.fence) end
   local generation, heard = num('generation'), tonumber(A.heard_generation)
   return generation > heard or (generation == heard and num('version') >= tonumber(A.heard_version))

@@ -76,6 +76,28 @@ def test_one_holds_it_until_its_time_is_over(ledger: Ledger, time: Time) -> None
     assert ledger.losses.open("one") == []
 
 
+def test_a_loss_that_is_kept_is_nobody_elses(ledger: Ledger, time: Time) -> None:
+    mine = held(ledger, time)
+    for _ in range(3):
+        time.now += HOLD_MS * 3 // 4
+        ledger.losses.keep(mine)
+        assert ledger.losses.claim(mine, "other") is None
+    time.now += HOLD_MS
+    with pytest.raises(Superseded):
+        ledger.losses.keep(mine)
+    assert ledger.losses.claim(mine, "other") is not None
+
+
+def test_what_was_tried_in_vain_is_taken_again_after_a_while(ledger: Ledger, time: Time) -> None:
+    ledger.losses.release(held(ledger, time), 1000, '{"failed":1}')
+    (loss,) = ledger.losses.open("one")
+    assert (loss.report_text, ledger.losses.claim(loss, "other")) == ('{"failed":1}', None)
+    time.now += 1000
+    again = ledger.losses.claim(loss, "other")
+    assert again is not None
+    assert again.report_text is None
+
+
 def test_eras_are_of_a_shard_and_never_begin_anew(ledger: Ledger, time: Time) -> None:
     first = held(ledger, time)
     assert ledger.losses.done(first, "{}")

@@ -224,8 +224,10 @@ def test_every_fact_that_exists_is_counted_or_left_out_on_purpose(counted: Metri
         "HealthChanged",
         "HealthServed",
         "HealthNotServed",
+        "MemoryNotRestored",
         "MemoryRestored",
         "RunMended",
+        "RunNotBuilt",
         "RunNotRestored",
         "ServiceRefused",
     }
