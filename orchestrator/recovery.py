@@ -26,6 +26,7 @@ from orchestrator.dispatch import App
 from orchestrator.errors import LedgerUnavailable, Superseded
 from orchestrator.isolation import apart, raise_what_concerns_all
 from orchestrator.ledger import EffectState, Kind, Ledger, LedgerRun
+from orchestrator.ledger.engine import in_pages
 from orchestrator.ledger.losses import STRIDE, ClosedRow, Loss, beyond
 from orchestrator.rebuild import Known
 from orchestrator.settings import Settings
@@ -153,7 +154,7 @@ def _take_in_hand(site: Site, held: Loss, server: str, *, whole: bool) -> Report
 
 def _drop_ended(site: Site, held: Loss, place: Place) -> int:
     dropped = 0
-    for page in verdicts.pages(site.store.admin.live_runs(held.shard)):
+    for page in in_pages(site.store.admin.live_runs(held.shard)):
         site.ledger.losses.keep(held)
         ended = list(verdicts.have_ended(site.ledger, site.store, page))
         dropped += sum(site.store.restoring.drop_run(ref, place) for ref in ended)

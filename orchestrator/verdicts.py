@@ -11,6 +11,7 @@ from typing import Final
 
 from orchestrator.errors import ConfigError
 from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.ledger.engine import in_pages
 from orchestrator.store import Store
 from orchestrator.store.admin import ShardFacts
 from orchestrator.store.stream import BEGINNING, position
@@ -86,7 +87,7 @@ def behind(
 
 
 def _any_has_ended(ledger: Ledger, store: Store, shard: int, keep: Callable[[], None]) -> bool:
-    for page in pages(store.admin.live_runs(shard)):
+    for page in in_pages(store.admin.live_runs(shard)):
         keep()
         if any(have_ended(ledger, store, page)):
             return True
@@ -132,11 +133,6 @@ def have_ended(ledger: Ledger, store: Store, refs: Sequence[RunRef]) -> Iterator
             continue
         if state.status not in RUN_TERMINAL and state.generation <= row.generation:
             yield ref
-
-
-def pages(refs: Sequence[RunRef]) -> Iterator[Sequence[RunRef]]:
-    """All of them, PAGE at a time."""
-    return (refs[start : start + PAGE] for start in range(0, len(refs), PAGE))
 
 
 def open_runs(ledger: Ledger, namespace: str) -> Iterator[list[LedgerRun]]:
