@@ -5,7 +5,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +30,7 @@ class Processes:
         self._runner = Runner(self._hear, grace_s=grace_s)
         self._lines: list[tuple[str, str]] = []
         self._mark = 0
+        self._together: list[Child] | None = None
         self._news = threading.Condition()
 
     def __enter__(self) -> Self:
@@ -43,8 +45,20 @@ class Processes:
     def start(self, name: str, *argv: str, ready: str | None = None, env: Mapping[str, str] | None = None) -> Child:
         """Starts a command; `env` adds to the environment. Returns once a line matches `ready`."""
         child = self._runner.start(Command(name, argv, {**self.env, **(env or {})}, self.cwd, ready))
-        child.wait_ready(READY_S)
+        if self._together is None:
+            child.wait_ready(READY_S)
+        else:
+            self._together.append(child)
         return child
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is started in here is waited for at its end."""
+        self._together = children = []
+        yield
+        self._together = None
+        for child in children:
+            child.wait_ready(READY_S)
 
     def python(self, name: str, *argv: str, ready: str | None = None, env: Mapping[str, str] | None = None) -> Child:
         """Starts this interpreter with these arguments."""

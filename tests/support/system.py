@@ -67,10 +67,11 @@ class System:
 
     def start_control(self) -> None:
         """All roles but step workers."""
-        self.processes.worker("control", queues="control", concurrency=1)
-        self.processes.worker("planner", queues="plan", concurrency=1)
-        self.processes.worker("supervise", queues="supervise", concurrency=1)
-        self.processes.beat()
+        with self.processes.together():
+            self.processes.worker("control", queues="control", concurrency=1)
+            self.processes.worker("planner", queues="plan", concurrency=1)
+            self.processes.worker("supervise", queues="supervise", concurrency=1)
+            self.processes.beat()
 
     def start_steps(self, name: str = "steps", *, concurrency: int = 2, env: Mapping[str, str] | None = None) -> None:
         """A step worker; it ends with the test."""
