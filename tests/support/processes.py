@@ -54,7 +54,8 @@ class Processes:
     @contextmanager
     def together(self) -> Iterator[None]:
         """What is started in here is waited for at its end."""
-        self._together = children = []
+        children: list[Child] = []
+        self._together = children
         yield
         self._together = None
         for child in children:
