@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, select
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, insert, select
 
 from orchestrator.errors import EffectRefused
 from orchestrator.ledger.engine import insert_absent
-from orchestrator.ledger.tables import EffectState
+from orchestrator.ledger.tables import EffectState, ends_told
 
 Kind = Literal["do", "undo", "late"]
 Transaction = Callable[[], AbstractContextManager[Connection]]
@@ -59,6 +59,19 @@ def check_token(effect: Effect, row: Row[Any], token: str) -> None:
     if row.token is not None and row.token != token:
         message = f"step {effect.step_id} of run {effect.run_id} left an effect of another token, {row.token}"
         raise EffectRefused(message, path=effect.step_id, hint="the plan was changed under a run: start a new one")
+
+
+def heard(connection: Connection, effect: Effect, fence: int) -> bool | None:
+    """Whether what this fence told of its own end was late; None: it has told nothing."""
+    column = ends_told.c
+    mine = and_(column.run_id == effect.run_id, column.step_id == effect.step_id, column.kind == effect.kind)
+    return connection.execute(select(column.late).where(mine, column.fence == fence)).scalar_one_or_none()
+
+
+def hear(connection: Connection, effect: Effect, fence: int, *, late: bool) -> None:
+    """It tells it now; under the lock on its row."""
+    named = {"run_id": effect.run_id, "step_id": effect.step_id, "kind": effect.kind, "fence": fence}
+    connection.execute(insert(ends_told).values(**named, late=late))
 
 
 def over(row: Row[Any]) -> int:

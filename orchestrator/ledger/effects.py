@@ -30,7 +30,7 @@ from orchestrator.ledger.answers import (
     Opened,
     RowClosed,
 )
-from orchestrator.ledger.effect_row import Effect, Kind, Transaction, check_token, locked_row, over
+from orchestrator.ledger.effect_row import Effect, Kind, Transaction, check_token, hear, heard, locked_row, over
 from orchestrator.ledger.late import LateRows
 from orchestrator.ledger.tables import EffectState, effects
 from schemas.states import EffectClass, Fact
@@ -42,7 +42,8 @@ class EffectRows:
     """The effect rows of a ledger.
 
     A repeat of open or close by the same fence answers by the row as it stands; land repeated by the fence that landed
-    answers AlreadyLanded with its own result, also after a close. A crash inside any call leaves the row as it was.
+    answers AlreadyLanded with its own result, also after a close. A refused land and a leave that are repeated, because
+    nobody heard whether they were committed, are heard once. A crash inside any call leaves the row as it was.
     """
 
     def __init__(self, begin: Transaction, read: Transaction, clock: Callable[[], int], table: Table = effects) -> None:
@@ -114,10 +115,8 @@ class EffectRows:
             return self._land(connection, effect, fence, token, result_text)
         with self._begin() as own:
             answer = self._land(own, effect, fence, token, result_text)
-            if isinstance(answer, Closed) and kind != "late":
-                self._write(own, effect, late=True)
-            if isinstance(answer, Closed) and kind == "do":
-                self.late.owe(own, run_id, step_id)
+            if isinstance(answer, Closed) and kind != "late" and heard(own, effect, fence) is None:
+                self._refused(own, effect, fence)
         return answer
 
     def close(
@@ -144,9 +143,14 @@ class EffectRows:
         effect = self._effect(run_id, step_id, kind)
         with self._begin() as connection:
             row = locked_row(connection, effect, None)
+            told = heard(connection, effect, fence)
+            if told is not None:
+                return RowClosed(EffectState(row.state), row.result_text, told)
             if fence > row.closed_to:
+                hear(connection, effect, fence, late=False)
                 return self._close(connection, effect, row, fence, void)
             late = kind == "do" and not void and self._may_be_out(connection, effect, row, fence)
+            hear(connection, effect, fence, late=late)
             if late:
                 self.late.owe(connection, run_id, step_id)
         return RowClosed(EffectState(row.state), row.result_text, late)
@@ -221,6 +225,12 @@ class EffectRows:
                 if max(row.since, row.landed_by) <= fence:
                     undone = step_id in anew and row.state == EffectState.LANDED
                     self._write(connection, effect, closed_to=max(row.closed_to, fence), **(BLANK if undone else {}))
+
+    def _refused(self, connection: Connection, effect: Effect, fence: int) -> None:
+        hear(connection, effect, fence, late=True)
+        self._write(connection, effect, late=True)
+        if effect.kind == "do":
+            self.late.owe(connection, effect.run_id, effect.step_id)
 
     def _close(
         self, connection: Connection, effect: Effect, row: Row[Any], fence: int, void: bool = False

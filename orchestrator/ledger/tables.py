@@ -24,7 +24,7 @@ from sqlalchemy import (
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
-REVISION = "0004"  # of the schema these tables describe
+REVISION = "0005"  # of the schema these tables describe
 VERSION_TABLE = "mandor_ledger_version"
 RUN_ID, STEP_ID, SHA256, NAMESPACE = 36, 64, 64, 32
 metadata = MetaData()
@@ -135,6 +135,18 @@ effects = Table(
     CheckConstraint("state <> 'landed' OR result_text IS NOT NULL", name="landed_has_result"),
     CheckConstraint("state <> 'open' OR since > 0", name="open_has_fence"),
     Index("effects_owed_late", "updated_at", sqlite_where=text(OWED_LATE), postgresql_where=text(OWED_LATE)),
+)
+
+# Fences whose attempt has itself told how it ended. Of its commit it may never hear, and tell it again.
+ends_told = Table(
+    "ends_told",
+    metadata,
+    Column("run_id", String(RUN_ID), primary_key=True),
+    Column("step_id", String(STEP_ID), primary_key=True),
+    Column("kind", String(4), primary_key=True),
+    Column("fence", BigInteger, primary_key=True),
+    Column("late", Boolean, nullable=False),
+    one_of("kind", ("do", "undo", "late")),
 )
 
 epochs = Table(

@@ -271,10 +271,10 @@ def begin_to_undo(ledger: Ledger, fence: int, effect_class: EffectClass) -> None
 @pytest.mark.parametrize("effect_class", [EffectClass.IDEMPOTENT, EffectClass.KEYED, EffectClass.ONCE])
 def test_who_begins_to_undo_takes_over_what_came_before(ledger: Ledger, effect_class: EffectClass) -> None:
     come_late(ledger, 1)
-    begin_to_undo(ledger, 2, effect_class)
+    begin_to_undo(ledger, 3, effect_class)
     assert owed(ledger) == []
-    come_late(ledger, 1)
-    assert owed(ledger) == [("s", 3, False)]
+    come_late(ledger, 2)
+    assert owed(ledger) == [("s", 4, False)]
 
 
 def test_an_undo_that_is_repeated_under_its_key_takes_over_nothing(ledger: Ledger) -> None:
@@ -436,3 +436,39 @@ def test_a_step_and_its_undoing_have_rows_of_their_own(ledger: Ledger) -> None:
     for kind in ("do", "undo", "late"):
         assert isinstance(ledger.effects.land("r", "s", kind, 1, TOKEN, f'"{kind}"'), Landed)
     assert ledger.effects.look("r", "s", "undo", 2, TOKEN) == AlreadyLanded('"undo"')
+
+
+# ---- a commit that nobody heard of is told again
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_refused_landing_that_is_told_again_is_owed_once(ledger: Ledger, taken_over: bool) -> None:
+    """The first may have been committed though its answer was lost; its undoing may have begun, or be over."""
+    opened(ledger, 1)
+    ledger.effects.close("r", "s", "do", 1)
+    assert ledger.effects.land("r", "s", "do", 1, TOKEN, "1") == Closed(1)
+    ledger.effects.open("r", "s", "late", 2, TOKEN, EffectClass.ONCE)
+    if taken_over:
+        ledger.effects.land("r", "s", "late", 2, TOKEN, "null")
+    assert ledger.effects.land("r", "s", "do", 1, TOKEN, "1") == Closed(1)
+    assert ledger.effects.leave("r", "s", "do", 1).late
+    if not taken_over:
+        ledger.effects.land("r", "s", "late", 2, TOKEN, "null")
+    assert owed(ledger) == []
+
+
+def test_an_end_that_is_told_again_is_no_stranger_s(ledger: Ledger) -> None:
+    opened(ledger, 1)
+    first = ledger.effects.leave("r", "s", "do", 1)
+    assert ledger.effects.leave("r", "s", "do", 1) == first == RowClosed(EffectState.OPEN, None)
+    assert owed(ledger) == []
+
+
+def test_a_late_end_that_is_told_again_is_owed_once(ledger: Ledger) -> None:
+    opened(ledger, 1)
+    ledger.effects.close("r", "s", "do", 1)
+    assert ledger.effects.leave("r", "s", "do", 1).late
+    ledger.effects.open("r", "s", "late", 2, TOKEN, EffectClass.ONCE)
+    assert ledger.effects.leave("r", "s", "do", 1).late
+    ledger.effects.land("r", "s", "late", 2, TOKEN, "null")
+    assert owed(ledger) == []

@@ -33,6 +33,7 @@ def whole_run(ledger: Ledger, name: str, ended_at: int | None, version: int = 1)
     ledger.store_answer(run_id, 1, 0, "llm", '"raw"', "{}")
     ledger.store_plan(run_id, 1, "1" * 64, PLAN, None, AdmittedPlan("{}", 0))
     ledger.effects.open(run_id, "s0", "do", 1, TOKEN, EffectClass.ONCE)
+    ledger.effects.leave(run_id, "s0", "do", 1)
     ledger.decision_done(ledger.decide(run_id, 1, "cancel", "ada", None), "too_late")
     change = {"run_id": run_id, "step_id": "s0", "entity_id": BOX, "version_before": version - 1}
     with ledger.begin() as connection:
