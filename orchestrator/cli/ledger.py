@@ -151,13 +151,14 @@ def restore() -> None:
         loss for loss in tools.ledger.losses.all(tools.settings.namespace, MOST) if (loss.done_at or 0) >= began
     ]
     told = [_told(loss) for loss in made_good]
+    if not output.as_json():
+        for one in told:
+            click.echo(_line(one))
+    verification.refuse_failed([recovery.Report(**json.loads(loss.report_text or "{}")) for loss in failed])
     if output.as_json():
         output.print_json({"losses": told})
-    elif not told and not failed:
+    elif not told:
         click.echo("the state store has what the ledger remembers")
-    for one in told if not output.as_json() else ():
-        click.echo(_line(one))
-    verification.refuse_failed([recovery.Report(**json.loads(loss.report_text or "{}")) for loss in failed])
 
 
 def _told(loss: "Loss") -> dict[str, Any]:

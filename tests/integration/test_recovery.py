@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from sqlalchemy import delete, select, update
 
 from orchestrator import adoption, decisions, late_effects, recovery, remembered, submission, verdicts
+from orchestrator.cli import command
 from orchestrator.decisions import Desk
 from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, Superseded
 from orchestrator.ledger import AcceptedRun, Closed, RunFilter, open_ledger, upgrade_effects
@@ -22,20 +23,23 @@ from orchestrator.ledger.tables import effects, runs
 from orchestrator.recovery import Site
 from orchestrator.startover import Again
 from orchestrator.store.keys import member
-from orchestrator.store.replies import Exists, Granted
+from orchestrator.store.replies import Exists, Granted, Waiting
 from orchestrator.store.restoring import Place
 from orchestrator.supervisors import apply_decisions, audit_runs, drain_ledger
 from orchestrator.supervisors.passes import Counts
 from orchestrator.telemetry import events, facts
+from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef, run_id_for
+from schemas.run import Submission
 from schemas.states import EffectClass, Fact
 from tests.support import forgetting
 from tests.support.forgetting import Copy
-from tests.support.installation import celery_app
+from tests.support.installation import celery_app, installation
 from tests.support.ledgers import url_of
-from tests.support.servers import Server
+from tests.support.servers import Server, keys_of
 from tests.support.workbench import Run, Workbench, narrowed, workbench
 from workers import execution
+from workers.cli import mandor
 from workers.context import Context, PermanentError
 
 CLASSES = [effect.value for effect in EffectClass]
@@ -1259,3 +1263,46 @@ def test_a_retry_of_which_too_little_is_known_is_not_carried_out(world: World) -
     row = ledger.run(run.ref.run_id)
     assert row is not None
     assert (row.generation, row.ended_at is None) == (1, False)
+
+
+def test_a_run_in_pieces_is_not_closed_before_it_was_built_again(world: World) -> None:
+    """Of steps that are not there nothing would be undone."""
+    run = world.bench.planned(*steps("keyed", "fail"))
+    run.deliver("s0")
+    run.deliver("s1")
+    world.drain()
+    world.server.client.delete(world.bench.store.keys.part(run.ref, "steps"))
+    assert run.settle() == Waiting("failing")
+    assert audited(world).failed == 1
+    assert world.recover() == []
+    assert world.finish(run) == "compensated"
+    assert world.undone == ["s0"]
+
+
+# ---- by hand
+
+
+def test_whoever_restores_by_hand_is_told_of_what_met_errors(
+    redis_server: Server,
+    namespace: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "AGAIN_MS", 300)
+    with installation(redis_server.url, tmp_path, namespace=namespace, queue_prefix=f"{namespace}.", shards=2) as ours:
+        sent = Submission(planner="p", context={})
+        with identity(job_id="request"):
+            answer = submission.submit(ours.app, ours.store, ours.ledger, ours.settings, sent, "request")
+        shard, server = ours.store.keys.shard_of(answer.run_id), ours.store.scripts.server()
+        with ours.ledger.begin() as connection:
+            connection.execute(update(runs).values(policy_text='{"of": "another release"}'))
+        redis_server.client.delete(*keys_of(redis_server.client, namespace))
+        for one in range(2):
+            ours.ledger.losses.found(namespace, one, "amnesia", server, 0)
+        assert command.run(mandor, ["ledger", "restore"]) == 3
+        said = capsys.readouterr()
+        assert f"shard {1 - shard} (amnesia): nothing was missing" in said.out
+        assert "1 shards of the state store stay shut: 1 of their runs met errors" in said.err
+        assert command.run(mandor, ["ledger", "restore", "--json"]) == 3
+        assert json.loads(capsys.readouterr().out)["error"]["kind"] == "store_amnesia"

@@ -11,13 +11,6 @@
 -- reply exists: status
 -- reply fenced:
 
--- each of the keys in which a run lies can be deleted by itself
-local function in_pieces()
-  local total = num('total')
-  return redis.call('HLEN', K.steps) ~= total or redis.call('HLEN', K.plan) ~= total
-    or redis.call('HLEN', K.results) < num('n_completed')
-end
-
 local function stands()
   if not load_run() or in_pieces() then return false end
   if not whole then return num('fence') >= tonumber(A.fence) end

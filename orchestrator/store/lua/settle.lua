@@ -25,6 +25,8 @@ local function undo_sent()
 end
 
 if TERMINAL[run.status] then return answer_settled() end
+-- of steps that are not there nothing would be undone; it stays due until it has been built again
+if in_pieces() then return { 'waiting', run.status } end
 if run.status == 'compensating' and run.undoing_by == A.call_id then return undo_sent() end
 if not settled() then
   not_due('settles')

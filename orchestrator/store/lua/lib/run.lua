@@ -15,6 +15,13 @@ end
 
 local function num(field) return tonumber(run[field] or '0') end
 
+-- whether one of the keys in which the run lies is gone: each can be deleted by itself. Somebody builds it again.
+local function in_pieces()
+  local total = num('total')
+  return redis.call('HLEN', K.steps) ~= total or redis.call('HLEN', K.plan) ~= total
+    or redis.call('HLEN', K.results) < num('n_completed')
+end
+
 local function put(field, value)
   run[field] = tostring(value)
   changed[field] = true
