@@ -76,6 +76,22 @@ def test_a_late_commit_after_undoing_began_is_refused(scene: Scene) -> None:
     )
 
 
+def test_who_comes_late_to_end_a_steps_claim_does_not_make_the_undos_lease_forgotten(scene: Scene) -> None:
+    """Two found the step's holder dead. The second tells the store when the step is being undone: that lease is another."""
+    scene.accept().admit(new_step("x", 0, effect="keyed", max_attempts=1))
+    scene.claim("x")
+    scene.clock.advance(60_000)
+    scene.store.guard.expire_lease(scene.ref, "x", scene.fences["x"], Fact.MAYBE)
+    scene.store.runs.settle(scene.ref, 1)
+    late = scene.fences["x"]
+    scene.claim_undo("x")
+    assert "leases" in scene.store.views.due(scene.ref, "x")
+    scene.store.guard.expire_undo(scene.ref, "x", scene.fences["x"], Fact.MAYBE)
+    scene.claim_undo("x", "another")
+    assert type(scene.store.guard.expire_lease(scene.ref, "x", late, Fact.MAYBE)).__name__ == "Fenced"
+    assert "leases" in scene.store.views.due(scene.ref, "x")
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_any_plan_cut_off_anywhere_is_undone_in_order(scene: Scene, seed: int) -> None:
     rng = random.Random(seed)

@@ -23,7 +23,8 @@ local key = 'expire:' .. A.fence
 local kept = answered(rec, key)
 if kept then return kept end
 if rec.status ~= 'running' or rec.holder ~= tonumber(A.fence) then
-  if rec.status ~= 'running' then not_due('leases', A.step_id) end
+  -- of a step that is being undone the lease is the undo's: whoever comes late must not make it forgotten
+  if rec.status ~= 'running' and rec.status ~= 'compensating' then not_due('leases', A.step_id) end
   return { 'fenced', current(rec) }
 end
 -- whatever the holder renewed meanwhile: once its effect row is closed it cannot finish, so its claim is ended.
