@@ -77,7 +77,7 @@ def test_a_late_commit_after_undoing_began_is_refused(scene: Scene) -> None:
 
 
 def test_who_comes_late_to_end_a_steps_claim_does_not_make_the_undos_lease_forgotten(scene: Scene) -> None:
-    """Two found the step's holder dead. The second tells the store when the step is being undone: that lease is another."""
+    """Two found the holder dead. The second tells the store when the step is being undone: that lease is another."""
     scene.accept().admit(new_step("x", 0, effect="keyed", max_attempts=1))
     scene.claim("x")
     scene.clock.advance(60_000)
