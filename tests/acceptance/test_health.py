@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.healing.passes import LATE_LEAST_S
 from orchestrator.ledger.tables import VERSION_TABLE
-from tests.support.scraping import failing, probed, scraped, url_of
+from tests.support.scraping import SLACK_S, failing, probed, scraped, turns, url_of
 from tests.support.servers import Server, running_server
 from tests.support.system import System, running_system, step
 from tests.support.waiting import eventually
@@ -23,8 +23,6 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 EVERY_S = 0.3
 WEDGED_S = 3.0
-# beyond its own bound: this machine may be busy
-SLACK_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +51,6 @@ def ask(system: System, role: str) -> str:
     return url_of(system.installed.settings.home, role)
 
 
-def turns(look: Callable[[], set[str]], wanted: set[str], within_s: float) -> None:
-    """Exactly these checks fail, soon."""
-    eventually(lambda: look() == wanted, timeout_s=within_s + SLACK_S, what=f"{wanted or 'nothing'} failing")
-
-
 def health(system: System, *arguments: str) -> tuple[int, Any]:
     """`mandor health` as a probe runs it."""
     command = [sys.executable, "-m", "workers.cli", "health", *arguments, "--json"]
@@ -79,13 +72,13 @@ def test_a_child_that_takes_no_work_is_told_from_one_that_has_none(system: Syste
         time.sleep(2 * WEDGED_S)
         assert failing(url, "/livez") == set()  # it has nothing to do
         run_id = system.submit(step("test.echo", value="x"))
-        turns(lambda: failing(url, "/livez"), {"pool"}, WEDGED_S)
+        turns(url, "/livez", {"pool"}, WEDGED_S)
         code, said = health(system, "--role", "steps", "--of", "live")
         assert (code, said["status"]) == (1, "failing")
         assert "while a child is idle" in said["failing"][0]["text"]
     finally:
         os.kill(child, signal.SIGCONT)
-    turns(lambda: failing(url, "/livez"), set(), 1)
+    turns(url, "/livez", set(), 1)
     assert system.wait(run_id).status == "succeeded"
     assert health(system, "--role", "steps")[0] == 0
 
@@ -122,7 +115,7 @@ def test_the_store_and_broker_go_away_and_come_back(system: System, server: Serv
         assert said["mend"]
     finally:
         os.kill(server.pid, signal.SIGCONT)
-    turns(lambda: failing(url, "/readyz"), set(), 10)
+    turns(url, "/readyz", set(), 10)
     assert scraped(ask(system, "exporter"))["mandor_store_up"] == 1
     assert system.wait(system.submit(step("test.echo", value="after"))).status == "succeeded"
 
@@ -140,11 +133,11 @@ def test_the_ledger_is_not_ours_and_is_again(system: System) -> None:
     connection.close()
     set_revision("0000")
     try:
-        turns(lambda: failing(url, "/readyz"), {"ledger"}, 2 * EVERY_S)
+        turns(url, "/readyz", {"ledger"}, 2 * EVERY_S)
         assert failing(url, "/livez") == set()
     finally:
         set_revision(right)
-    turns(lambda: failing(url, "/readyz"), set(), 2 * EVERY_S)
+    turns(url, "/readyz", set(), 2 * EVERY_S)
 
 
 def test_a_lost_epoch(server: Server, tmp_path: Path) -> None:
@@ -152,25 +145,25 @@ def test_a_lost_epoch(server: Server, tmp_path: Path) -> None:
     with running_system(server.url, tmp_path, namespace="alone", health_every_s=str(EVERY_S)) as system:
         system.processes.python("exporter", "-m", "workers.cli", "exporter", ready="service.ready")
         url, store = ask(system, "exporter"), system.installed.store
-        turns(lambda: failing(url, "/readyz"), {"passes"}, 2 * EVERY_S)
+        turns(url, "/readyz", {"passes"}, 2 * EVERY_S)
         key = store.keys.shard_part(3, "epoch")
         value = store.scripts.ask("GET", key)
         store.scripts.ask("DEL", key)
-        turns(lambda: failing(url, "/readyz"), {"passes", "epoch"}, 2 * EVERY_S)
+        turns(url, "/readyz", {"passes", "epoch"}, 2 * EVERY_S)
         assert scraped(url)['mandor_shards{state="lost"}'] == 1
         store.scripts.ask("SET", key, value)
-        turns(lambda: failing(url, "/readyz"), {"passes"}, 2 * EVERY_S)
+        turns(url, "/readyz", {"passes"}, 2 * EVERY_S)
 
 
 def test_beat_stops_and_starts_again(system: System) -> None:
     url = ask(system, "supervise")
     assert failing(url, "/readyz") == set()
     system.processes.kill("beat")
-    turns(lambda: failing(url, "/readyz"), {"passes"}, LATE_LEAST_S)
+    turns(url, "/readyz", {"passes"}, LATE_LEAST_S)
     ages = {name: value for name, value in scraped(ask(system, "exporter")).items() if "pass_age" in name}
     assert min(ages.values()) > LATE_LEAST_S - 1
     system.processes.beat()
-    turns(lambda: failing(url, "/readyz"), set(), LATE_LEAST_S)
+    turns(url, "/readyz", set(), LATE_LEAST_S)
 
 
 def test_a_worker_says_what_it_waits_for_before_it_has_started(system: System) -> None:
@@ -179,7 +172,7 @@ def test_a_worker_says_what_it_waits_for_before_it_has_started(system: System) -
     away = {"REMAP_SIGTERM": "SIGQUIT", "MANDOR_REDIS_URL": "redis://127.0.0.1:1/0"}
     system.processes.python(name, *command, "--without-gossip", "--without-mingle", ready="health.served", env=away)
     url = json.loads(system.processes.wait_for_line("health.served", name=name))["url"]
-    turns(lambda: failing(url, "/readyz"), {"started", "store", "epoch", "broker"}, 10)
+    turns(url, "/readyz", {"started", "store", "epoch", "broker"}, 10)
     assert probed(url, "/livez")[0] == 200
     system.processes.kill(name)
 

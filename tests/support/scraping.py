@@ -12,6 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from orchestrator.healing import serving
 from tests.support.waiting import eventually
 
+# beyond a check's own bound: this machine may be busy
+SLACK_S = 20.0
+
 
 def url_of(home: Path, role: str) -> str:
     """Where the role's process listens, once it does."""
@@ -53,3 +56,9 @@ def probed(url: str, path: str) -> tuple[int, dict[str, Any]]:
 def failing(url: str, path: str) -> set[str]:
     """The names of the checks that fail."""
     return {one["check"] for one in probed(url, path)[1].get("failing", ())}
+
+
+def turns(url: str, path: str, wanted: set[str], within_s: float) -> None:
+    """Exactly these checks fail, soon."""
+    what = f"{wanted or 'nothing'} failing"
+    eventually(lambda: failing(url, path) == wanted, timeout_s=within_s + SLACK_S, what=what)
