@@ -115,7 +115,8 @@ def test_the_store_and_broker_go_away_and_come_back(system: System, server: Serv
         assert said["mend"]
     finally:
         os.kill(server.pid, signal.SIGCONT)
-    turns(url, "/readyz", set(), 10)
+    for role in ROLES:
+        turns(ask(system, role), "/readyz", set(), 10)
     assert scraped(ask(system, "exporter"))["mandor_store_up"] == 1
     assert system.wait(system.submit(step("test.echo", value="after"))).status == "succeeded"
 
