@@ -16,7 +16,7 @@ shut, and is tried again; that is nothing to the other shards.
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
@@ -42,6 +42,7 @@ from schemas.states import RUN_TERMINAL, EffectClass, RunStatus
 PAGE: Final = 200
 AGAIN_MS: Final = 15_000  # until what could not be made good is tried again
 MARGIN_MS: Final = 1000  # the watcher of leases looks four times a second
+MOST_FAILED: Final = 20  # runs of a shut shard, after which no more are tried for now
 MOST_MESSAGES: Final = 10_000  # that are sent at once; more are due, and sent by a supervisor
 RUNS: Final = "runs"  # the cause of a loss of single runs, in a shard that is whole otherwise
 
@@ -215,6 +216,8 @@ def _go_ahead(site: Site, held: Loss, place: Place) -> Report:
             least = beyond(held.era, closed.get(ref.run_id, 0))
             with apart(site.ledger, ref.run_id, failed):
                 accepted += site.store.restoring.accept_run(ref, place, STRIDE, least)
+            if _is_hopeless(failed, place):
+                return Report(failed=len(failed))
         site.ledger.losses.ask_again(ids)
     return Report(accepted=accepted, failed=len(failed))
 
@@ -237,45 +240,28 @@ def _restore_runs(site: Site, held: Loss, place: Place) -> tuple[Report, Publish
             done, publish = _restore_run(site, held, place, run)
             total += done
             messages.append(publish)
-        if any(isinstance(error, LedgerUnavailable) for error in failed):
-            break  # a database of a user's own is away: each run that asks it would wait for as long
+        if _is_hopeless(failed, place):
+            break
     total += Report(failed=len(failed))
     return total, tuple(message for publish in messages for message in publish)[:MOST_MESSAGES]
+
+
+def _is_hopeless(failed: list[Exception], place: Place) -> bool:
+    """Whether to go on is for nothing: a database of a user's own is away, and each run that asks it would wait as
+    long; or the shard stays shut in any case, and so many have failed that it is not about them."""
+    away = any(isinstance(error, LedgerUnavailable) for error in failed)
+    return away or (place.token != "" and len(failed) >= MOST_FAILED)
 
 
 def _to_restore(site: Site, held: Loss) -> Iterator[LedgerRun]:
     for page in _refs_in(site, held.shard):
         site.ledger.losses.keep(held)
         rows = [run for ref in page if (run := site.ledger.run(ref.run_id)) is not None and run.ended_at is None]
-        yield from lost_of(site, rows) if held.cause == RUNS else rows
-
-
-def lost_of(site: Site, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-    """Of these runs, those that the store does not have, or has begun anew, or has in pieces. One that cannot be judged
-    is told of, and left as it is."""
-    try:
-        return _lost(site, runs)
-    except Exception as error:  # noqa: BLE001  # whatever lies under the keys of one of them
-        raise_what_concerns_all(site.ledger, error)
-        return [run for run in runs if _is_lost(site, run)]
-
-
-def _is_lost(site: Site, run: LedgerRun) -> bool:
-    lost: list[LedgerRun] = []
-    with apart(site.ledger, run.run_id, []):
-        lost = _lost(site, [run])
-    return bool(lost)
-
-
-def _lost(site: Site, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
-    behind = {run.run_id for run in verdicts.runs_behind(site.ledger, site.store, runs)}
-    return [
-        run for run in runs if run.run_id in behind or site.store.views.run(RunRef(run.run_id, run.session)) is None
-    ]
+        yield from verdicts.lost_of(site.ledger, site.store, rows) if held.cause == RUNS else rows
 
 
 def _restore_run(site: Site, held: Loss, place: Place, run: LedgerRun) -> tuple[Report, Publish]:
-    if held.cause == RUNS and not lost_of(site, [run]):
+    if held.cause == RUNS and not verdicts.lost_of(site.ledger, site.store, [run]):
         return Report(), ()  # it came back meanwhile, and what closed its rows would keep it out of them
     known = remembered.known(site.store, site.ledger, site.settings, run)
     if known is None:
@@ -286,7 +272,7 @@ def _restore_run(site: Site, held: Loss, place: Place, run: LedgerRun) -> tuple[
     site.store.restoring.must_hold(held.shard, place)
     wanted = rebuild.rows_to_close(known)
     fence, rows = site.ledger.losses.close_rows(held, run.run_id, wanted, known.fence)
-    rows |= _landed_elsewhere(site, known, wanted, fence)
+    rows |= _landed_elsewhere(site, held, known, wanted, fence)
     ttl_ms = round(site.settings.finished_ttl_s * 1000)
     made = rebuild.rebuilt(known, held.era, fence, rows, site.store.now_ms(), ttl_ms)
     site.ledger.losses.ask_again([run.run_id])
@@ -306,19 +292,21 @@ def _as_it_is(site: Site, place: Place, ref: RunRef, fence: int) -> Report:
 
 
 def _landed_elsewhere(
-    site: Site, known: Known, wanted: list[tuple[str, Kind]], fence: int
+    site: Site, held: Loss, known: Known, wanted: list[tuple[str, Kind]], fence: int
 ) -> dict[tuple[str, str], ClosedRow]:
     """Of transactional steps, what has landed in databases of the users' own, which are closed up to the fence too."""
     if not site.ledger.transactional.elsewhere or known.plan is None:
         return {}
     there = {step.id for step in known.plan.steps if step.effect == EffectClass.TRANSACTIONAL}
     asked = [(step_id, kind) for step_id, kind in wanted if step_id in there]
-    closed = {
-        (name, kind): site.ledger.transactional.close(known.row.run_id, name, kind, fence) for name, kind in asked
-    }
-    return {
-        key: ClosedRow(row.state, row.result_text) for key, row in closed.items() if row.state is EffectState.LANDED
-    }
+    landed: dict[tuple[str, str], ClosedRow] = {}
+    for page in in_pages(asked):
+        site.ledger.losses.keep(held)
+        for name, kind in page:
+            row = site.ledger.transactional.close(known.row.run_id, name, kind, fence)
+            if row.state is EffectState.LANDED:
+                landed[name, kind] = ClosedRow(row.state, row.result_text)
+    return landed
 
 
 def can_be_built(site: Site, run: LedgerRun) -> bool:

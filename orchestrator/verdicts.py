@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from orchestrator.errors import ConfigError
+from orchestrator.isolation import apart, raise_what_concerns_all
 from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.ledger.engine import in_pages
 from orchestrator.store import Store
@@ -92,6 +93,28 @@ def _any_has_ended(ledger: Ledger, store: Store, shard: int, keep: Callable[[], 
         if any(have_ended(ledger, store, page)):
             return True
     return False
+
+
+def lost_of(ledger: Ledger, store: Store, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
+    """Of these runs, those that the store does not have, or has begun anew, or has in pieces. One that cannot be judged
+    is told of, and left as it is."""
+    try:
+        return _lost(ledger, store, runs)
+    except Exception as error:  # noqa: BLE001  # whatever lies under the keys of one of them
+        raise_what_concerns_all(ledger, error)
+        return [run for run in runs if _is_lost(ledger, store, run)]
+
+
+def _is_lost(ledger: Ledger, store: Store, run: LedgerRun) -> bool:
+    lost: list[LedgerRun] = []
+    with apart(ledger, run.run_id, []):
+        lost = _lost(ledger, store, [run])
+    return bool(lost)
+
+
+def _lost(ledger: Ledger, store: Store, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
+    behind = {run.run_id for run in runs_behind(ledger, store, runs)}
+    return [run for run in runs if run.run_id in behind or store.views.run(RunRef(run.run_id, run.session)) is None]
 
 
 def runs_behind(ledger: Ledger, store: Store, runs: Sequence[LedgerRun]) -> Iterator[LedgerRun]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator import adoption, recovery, verdicts
 from orchestrator.dispatch import App
-from orchestrator.errors import ConfigError, StoreUnavailable
+from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, StoreUnavailable
 from orchestrator.isolation import apart
 from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.ledger.losses import STRIDE, Loss
@@ -62,7 +62,7 @@ def audit(site: Site, shards: Collection[int]) -> Counts:
     total, lossy, failed = Counts(), set[int](), list[Exception]()
     for page in verdicts.open_runs(site.ledger, site.settings.namespace):
         here = [run for run in page if site.store.keys.shard_of(run.run_id) in shards]
-        lost = recovery.lost_of(site, [run for run in here if not _is_young(site, run)])
+        lost = verdicts.lost_of(site.ledger, site.store, [run for run in here if not _is_young(site, run)])
         lossy |= {site.store.keys.shard_of(run.run_id) for run in lost if recovery.can_be_built(site, run)}
         missing = {run.run_id for run in lost}
         mended = _mend_all(site, [run for run in here if run.run_id not in missing], failed)
@@ -73,10 +73,16 @@ def audit(site: Site, shards: Collection[int]) -> Counts:
 
 
 def _mend_all(site: Site, runs: list[LedgerRun], failed: list[Exception]) -> int:
-    closed, mended = site.ledger.losses.fences([run.run_id for run in runs]), 0
+    closed, mended, shut = site.ledger.losses.fences([run.run_id for run in runs]), 0, set[int]()
     for run in runs:
+        shard = site.store.keys.shard_of(run.run_id)
+        if shard in shut:
+            continue
         with apart(site.ledger, run.run_id, failed):
-            mended += mend(site, run, closed.get(run.run_id, 0))
+            try:
+                mended += mend(site, run, closed.get(run.run_id, 0))
+            except (StoreMoved, StoreAmnesia):
+                shut.add(shard)  # just now: the next pass sees to it
     return mended
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import delete, select, update
 from orchestrator import adoption, decisions, late_effects, recovery, remembered, submission, verdicts
 from orchestrator.cli import command
 from orchestrator.decisions import Desk
-from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, Superseded
+from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, StoreRefused, Superseded
 from orchestrator.ledger import AcceptedRun, Closed, RunFilter, open_ledger, upgrade_effects
 from orchestrator.ledger.drained import admitted_plans
 from orchestrator.ledger.history import Batch
@@ -1134,6 +1134,44 @@ def test_a_run_that_cannot_be_built_in_a_whole_shard_is_missed_again(
     assert audited(world).failed == 1
     assert world.recover() == []
     assert world.finish(bad) == "succeeded"
+
+
+@pytest.mark.parametrize("lose", ["forget", "another server"])
+def test_what_all_runs_of_a_shard_meet_is_told_of_a_few(
+    world: World, lose: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = [world.bench.planned(*steps("pure"), name=f"r{i}") for i in range(5)]
+    world.drain()
+    monkeypatch.setattr(recovery, "MOST_FAILED", 2)
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise StoreRefused("out of memory")
+
+    with monkeypatch.context() as patched, caplog.at_level("ERROR"):
+        for name in ("restore_run", "accept_run"):
+            patched.setattr(world.bench.store.restoring, name, full)
+        (world.forget if lose == "forget" else world.another_server)()
+        assert len(world.recover() if lose == "forget" else recovery.recover(world.site)) == 1
+    assert sum("run.not_built" in record.getMessage() for record in caplog.records) == 2
+    world.wait()
+    assert recovery.recover(world.site) == []
+    assert [world.finish(run) for run in runs] == ["succeeded"] * 5
+
+
+def test_a_shard_that_is_shut_while_it_is_looked_through_is_no_fault_of_its_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(3):
+        world.bench.planned(*steps("pure"), name=f"r{i}")
+    world.drain()
+    real = world.bench.ledger.losses.fences
+
+    def moves(*given: Any) -> Any:
+        world.another_server()
+        return real(*given)
+
+    monkeypatch.setattr(world.bench.ledger.losses, "fences", moves)
+    assert audited(world) == Counts(taken=3)
 
 
 @pytest.mark.parametrize("world", [2], indirect=True)
