@@ -18,7 +18,7 @@ from orchestrator.ledger import Ledger
 from orchestrator.local.address import free_port
 from orchestrator.store.replies import Dispatch
 from schemas.ids import RunRef, session_key
-from tests.support.monitoring import targets
+from tests.support.monitoring import selectors, targets
 from tests.support.servers import running_server
 from tests.support.system import System, running_system, step
 from tests.support.waiting import eventually
@@ -142,6 +142,12 @@ def of_ledger(ledger: Ledger) -> Counts:
 
 def test_every_target_is_up(watched: Watched) -> None:
     eventually(lambda: all_up(watched), timeout_s=30)
+
+
+def test_there_is_something_of_all_that_alerts_and_panels_ask_for(watched: Watched, worked: Worked) -> None:
+    assert len(selectors()) > 50
+    missing = {selector for selector in selectors() if not watched.watchmen.values(f"count({selector})")}
+    assert missing == set()
 
 
 def test_counters_are_what_the_ledger_has(worked: Worked) -> None:

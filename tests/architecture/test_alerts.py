@@ -8,14 +8,13 @@ import click
 import pytest
 
 from tests.support.environment import ROOT
-from tests.support.monitoring import METRICS_PAGE, Alert, Query, alerts, documented, queries, targets
+from tests.support.monitoring import METRIC, METRICS_PAGE, Alert, Query, alerts, documented, queries, targets
 from workers.cli import mandor
 
 RUNBOOKS = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
 LIST = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
 HEALTH_PAGE = ROOT / "docs" / "health.md"  # the values of the label `check`
 TARGET_LABELS = {"job", "instance", "role"}
-METRIC = re.compile(r"\b((?:mandor|ai_worker)_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
 WRONG_CAUSES = ("the queue", "thread safety", "the tracing")
 

@@ -20,6 +20,7 @@ RULES_TEST = DEPLOY / "prometheus" / "mandor.rules.test.yml"
 ALERTMANAGER = DEPLOY / "alertmanager" / "alertmanager.yml"
 DASHBOARD = DEPLOY / "grafana" / "mandor.json"
 METRICS_PAGE = ROOT / "docs" / "metrics.md"
+METRIC = re.compile(r"\b((?:mandor|ai_worker)_\w+)(?:\{([^}]*)\})?")
 # Grafana's own variables, as they may turn out
 VARIABLES = {"$__rate_interval": "1m", "$__range": "3h", "$__interval": "15s"}
 
@@ -111,6 +112,12 @@ def _filled(expr: str) -> str:
     for name, value in VARIABLES.items():
         expr = expr.replace(name, value)
     return expr
+
+
+def selectors() -> set[str]:
+    """What alerts and panels ask for of our metrics, each with its labels, without what they make of it."""
+    asked = [alert.expr for alert in alerts()] + [query.expr for query in queries()]
+    return {f"{name}{{{matchers}}}" for expr in asked for name, matchers in METRIC.findall(expr)}
 
 
 @cache
