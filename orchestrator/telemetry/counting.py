@@ -80,24 +80,27 @@ class Writer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._pid = 0
         self._name = ""
         self._lock: int | None = None
+        os.register_at_fork(after_in_child=self.begin_anew)
 
     def __call__(self) -> str:
         """Asked by prometheus-client before each change."""
-        if self._pid != os.getpid():
+        if not self._name:
             self._begin()
         return self._name
+
+    def begin_anew(self) -> None:
+        """This is another process by now."""
+        self._name = ""
 
     def _begin(self) -> None:
         inherited, self._lock = self._lock, None  # what comes now may fail, and is tried again
         if inherited is not None:
             os.close(inherited)  # while we had it open, our parent would seem alive after its end
-        pid = os.getpid()
-        name = f"{pid}-{secrets.token_hex(6)}"
+        name = f"{os.getpid()}-{secrets.token_hex(6)}"
         self._lock = _held(self._folder / f"{name}.lock")
-        self._name, self._pid = name, pid
+        self._name = name
 
 
 def _held(path: Path) -> int:

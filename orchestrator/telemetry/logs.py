@@ -14,10 +14,11 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from typing import IO, Any, Final, TypedDict, Unpack, cast, get_type_hints
 from urllib.parse import unquote, urlsplit
 
@@ -27,7 +28,7 @@ from structlog.typing import Processor, WrappedLogger
 from orchestrator.settings import Settings
 from orchestrator.telemetry import facts
 from orchestrator.telemetry.events import Occurrence
-from orchestrator.telemetry.render import human, json_line
+from orchestrator.telemetry.render import FIRST, human, json_line
 from orchestrator.telemetry.text import hide, hide_names, redacted_item
 
 EventDict = MutableMapping[str, Any]
@@ -55,6 +56,7 @@ _current: ContextVar[Mapping[str, Any] | None] = ContextVar("mandor_identity", d
 # Celery tells of every task twice (received, succeeded); our own facts say it better
 _CHATTY: Final = ("celery.app.trace", "celery.worker.strategy")
 _library: Final = logging.getLogger("mandor")
+_NUMBERS: Final = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
 
 
 @contextmanager
@@ -90,16 +92,19 @@ def _checked(fields: Identity) -> Mapping[str, Any]:
 
 def write(fact: Occurrence) -> None:
     """Log a fact. In a process that never called `configure` (a caller's own) it goes to the `mandor` logger."""
-    names: tuple[str, ...] = fact.__match_args__  # which are a dataclass's fields
-    fields = {name: getattr(fact, name) for name in names}
-    _listener(fact.level, fact.event, fields)
+    _listener(fact)
 
 
-def _to_library(level: str, event: str, fields: dict[str, Any]) -> None:
-    number = logging.getLevelNamesMapping()[level.upper()]
+def _to_library(fact: Occurrence) -> None:
+    number = _NUMBERS[fact.level]
     if _library.isEnabledFor(number):
-        line = human({**(_current.get() or {}), **fields, "event": event}, colour=False)
+        line = human({**(_current.get() or {}), **_said(fact)}, colour=False)
         _library.log(number, "%s", line)
+
+
+def _said(fact: Occurrence) -> dict[str, Any]:
+    names: tuple[str, ...] = fact.__match_args__  # which are a dataclass's fields
+    return {"event": fact.event, **{name: getattr(fact, name) for name in names}}
 
 
 def announce_ready(role: str) -> None:
@@ -113,7 +118,7 @@ def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__:
     logger("py.warnings").warning(" ".join(str(message).split()), category=category.__name__)
 
 
-_listener: Callable[[str, str, dict[str, Any]], None] = _to_library
+_listener: Callable[[Occurrence], None] = _to_library
 facts.listen(write)
 emit: Final = facts.emit  # where the code that works says it
 
@@ -132,10 +137,10 @@ def configure(settings: Settings, *, logfile: str | None = None, stream: IO[str]
     out = _opened(logfile) if logfile else stream or sys.stderr
     as_human = settings.log_format == "human" or (settings.log_format == "auto" and out.isatty())
     level = logging.getLevelNamesMapping()[settings.log_level]
-    shared = _shared()
     render = _human_renderer(out) if as_human else _json_renderer
-    _configure_ours(level, [structlog.processors.add_log_level, *shared, render], out)
-    _configure_stdlib(level, shared, render, out)
+    _configure_facts(level, render, out)
+    _configure_loggers(level, render, out)
+    _configure_stdlib(level, render, out)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -153,28 +158,33 @@ def _hide_secrets(settings: Settings) -> None:
     hide_names(name.strip().lower() for name in settings.log_redact.split(",") if name.strip())
 
 
-def _configure_ours(level: int, processors: list[Processor], out: IO[str]) -> None:
-    structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(out),  # type: ignore[arg-type]  # it only writes and flushes
-        cache_logger_on_first_use=False,
-    )
-    bound = structlog.get_logger().bind(logger="mandor")
-    speak = {name: getattr(bound, name) for name in ("debug", "info", "warning", "error", "critical")}
+def _configure_facts(level: int, render: Processor, out: IO[str]) -> None:
+    """Three lines a step: they go no way around structlog's loggers, and come out as those do."""
+    say = structlog.WriteLogger(out).msg  # type: ignore[arg-type]  # it only writes and flushes
 
-    def listen(level: str, event: str, fields: dict[str, Any]) -> None:
-        speak[level](event, **fields)
+    def listen(fact: Occurrence) -> None:
+        if _NUMBERS[fact.level] >= level:
+            line = {"level": fact.level, "logger": "mandor", **_said(fact)}
+            say(str(render(None, fact.level, _complete(None, fact.level, line))))
 
     global _listener  # noqa: PLW0603  # one listener a process, like logging's root
     _listener = listen
 
 
-def _configure_stdlib(level: int, shared: list[Processor], render: Processor, out: IO[str]) -> None:
+def _configure_loggers(level: int, render: Processor, out: IO[str]) -> None:
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, *_SHARED, render],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(out),  # type: ignore[arg-type]  # it only writes and flushes
+        cache_logger_on_first_use=False,
+    )
+
+
+def _configure_stdlib(level: int, render: Processor, out: IO[str]) -> None:
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name, *shared],
+            foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name, *_SHARED],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
         )
     )
@@ -185,35 +195,35 @@ def _configure_stdlib(level: int, shared: list[Processor], render: Processor, ou
         logging.getLogger(name).setLevel(level if level <= logging.DEBUG else logging.WARNING)
 
 
-def _shared() -> list[Processor]:
-    return [
-        structlog.processors.format_exc_info,
-        _redact,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _add_identity,
-        _add_service,
-    ]
+def _complete(_: WrappedLogger, __: str, said: EventDict) -> EventDict:
+    """The line: what was said, without secrets, and around it when, by whom and about whom."""
+    shown: EventDict = {name: redacted_item(name, value) for name, value in said.items()}
+    first: EventDict = {name: shown[name] for name in FIRST if name in shown}
+    line: EventDict = {"timestamp": None, **first, **(_current.get() or {}), **shown}
+    line["timestamp"] = _now()
+    line.update(_process())
+    return line
 
 
-def _redact(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-    return {name: redacted_item(name, value) for name, value in line.items()}
+def _now() -> str:
+    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+    return f"{_second(seconds)}.{nanos // 1000:06}Z"
 
 
-def _add_identity(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-    current = _current.get()
-    return line if current is None else {**current, **line}
+@lru_cache(maxsize=1)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+_SHARED: Final[list[Processor]] = [structlog.processors.format_exc_info, _complete]
 
 
 @cache
-def _host() -> str:
-    return socket.gethostname()
+def _process() -> Mapping[str, Any]:
+    return {"service": "mandor", "host": socket.gethostname(), "pid": os.getpid()}
 
 
-def _add_service(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-    line["service"] = "mandor"
-    line["host"] = _host()
-    line["pid"] = os.getpid()
-    return line
+os.register_at_fork(after_in_child=_process.cache_clear)
 
 
 def _json_renderer(_: WrappedLogger, __: str, line: EventDict) -> str:

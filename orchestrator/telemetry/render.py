@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from orchestrator.telemetry.text import printable
 
-_FIRST: Final = ("timestamp", "level", "event", "logger")
+FIRST: Final = ("timestamp", "level", "event", "logger")
 # what a person at a terminal does not need on every line; JSON has it all
 _LEFT_OUT: Final = frozenset(
     {
-        *_FIRST,
+        *FIRST,
         "request_id",
         "session_id",
         "job_id",
@@ -25,14 +25,14 @@ _LEFT_OUT: Final = frozenset(
         "exception",
     }
 )
-_encode: Final = json.JSONEncoder(default=str, separators=(",", ":")).encode
+# nothing in a line leads back to itself: it is a copy, folded below a depth
+_encode: Final = json.JSONEncoder(default=str, separators=(",", ":"), check_circular=False).encode
 _COLOURS: Final = {"debug": "2", "warning": "33", "error": "31", "critical": "1;31"}
 
 
 def json_line(line: Mapping[str, Any]) -> str:
     """One JSON object; everything outside printable ASCII is escaped, so no value can forge a line."""
-    ordered = {name: line[name] for name in _FIRST if name in line}
-    return _encode({**ordered, **line})
+    return _encode(line)
 
 
 def human(line: Mapping[str, Any], *, colour: bool) -> str:

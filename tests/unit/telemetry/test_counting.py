@@ -98,7 +98,7 @@ def test_a_child_that_finds_no_folder_closes_what_it_inherited_once(tmp_path: Pa
     writer = counting.Writer(tmp_path)
     writer()
     inherited = writer._lock
-    writer._pid = 0  # as in a child
+    writer.begin_anew()  # as in a child
     shutil.rmtree(tmp_path)
     with pytest.raises(FileNotFoundError):
         writer()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -51,6 +52,36 @@ def test_a_line_of_a_run_carries_all_ten_identity_fields(stream: Stream) -> None
     assert (line["run_id"], line["step_id"], line["state_version"], line["lock_key"]) == ("r", "s", 3, None)
     assert (line["event"], line["level"], line["attempt"], line["fence"]) == ("job.start", "info", 1, 2)
     assert line["timestamp"].endswith("Z")
+
+
+def test_facts_loggers_and_libraries_say_what_they_say_in_the_same_way(stream: Stream) -> None:
+    with logs.identity(run_id="r"):
+        logs.emit(events.ServiceRefused("config", "redis://:hunter2@host is away", None))
+        logs.logger("mandor").critical(
+            "service.refused", kind="config", message="redis://:hunter2@host is away", hint=None
+        )
+        logging.getLogger("mandor").critical("service.refused")
+    fact, logger, library = stream.lines()
+    moments = [line.pop("timestamp") for line in (fact, logger, library)]
+    assert fact == logger == {**library, "kind": "config", "message": "redis://:***@host is away", "hint": None}
+    assert [len(moment) for moment in moments] == [len("2026-02-01T09:30:00.250000Z")] * 3
+    began = datetime.fromisoformat(moments[0])
+    assert abs((datetime.now(UTC) - began).total_seconds()) < 60
+    assert all(line.index('"timestamp"') < line.index('"run_id"') for line in stream.getvalue().splitlines())
+
+
+def test_a_child_names_itself(stream: Stream) -> None:
+    logs.emit(events.LeaseLost(1))
+    hear, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        logs.emit(events.LeaseLost(2))
+        os.write(tell, str(stream.lines()[-1]["pid"]).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (stream.lines()[0]["pid"], int(os.read(hear, 20))) == (os.getpid(), child)
+    os.close(hear)
+    os.close(tell)
 
 
 def test_library_lines_get_the_same_format_and_identity(stream: Stream) -> None:
