@@ -152,10 +152,7 @@ def test_no_value_can_forge_a_line_or_show_a_secret(stream: Stream) -> None:
     assert "\x1b" not in text
 
 
-def test_secrets_of_the_settings_and_registered_ones_are_hidden_wherever_they_stand(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(text, "_hidden", [])
+def test_secrets_of_the_settings_and_registered_ones_are_hidden_wherever_they_stand() -> None:
     out = Stream()
     given = Settings(
         log_format="json",
@@ -171,6 +168,13 @@ def test_secrets_of_the_settings_and_registered_ones_are_hidden_wherever_they_st
         logging.getLogger("library").error("cannot log in with %s", secret)
     assert len(out.lines()) == 2 * len(secrets)
     assert [secret for secret in secrets if secret in out.getvalue()] == []
+
+
+def test_a_password_that_is_its_users_name_is_hidden_in_its_url_only() -> None:
+    out = Stream()
+    logs.configure(Settings(log_format="json", ledger_url="postgresql://postgres:postgres@db/x"), stream=out)
+    logs.logger("user").info("postgres at postgresql://postgres:postgres@db/x")
+    assert out.lines()[0]["event"] == "postgres at postgresql://postgres:***@db/x"
 
 
 def test_a_signal_that_ends_a_task_in_the_middle_of_a_line_leaves_no_identity(stream: Stream) -> None:

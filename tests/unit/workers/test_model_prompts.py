@@ -9,7 +9,7 @@ import pytest
 from orchestrator.admission import PayloadDrift
 from orchestrator.admission.fences import fenced, nonce_for
 from orchestrator.admission.repair import SHOWN_ANSWER, Refusal
-from orchestrator.telemetry.text import hide
+from orchestrator.telemetry import text
 from schemas.canonical import hash_of
 from schemas.policy import Policy, PolicyRequest, meet
 from schemas.states import EffectClass
@@ -72,8 +72,9 @@ def test_the_same_call_gets_the_same_nonce_and_another_call_another() -> None:
     assert len({nonce_for("a", ["xy", "z"]), nonce_for("a", ["x", "yz"]), nonce_for("b", ["xy", "z"])}) == 3
 
 
-def test_a_registered_secret_is_not_told_whoever_wrote_it() -> None:
-    hide("a-password-of-these-prompts")
+def test_a_registered_secret_is_not_told_whoever_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_hidden", [])
+    text.hide("a-password-of-these-prompts")
     prompts = (
         prompted(context("log in with a-password-of-these-prompts", {"at": "redis://:a-password-of-these-prompts@h"})),
         prompt_of(Ask(question="a-password-of-these-prompts?", data=["a-password-of-these-prompts"]), "key"),
