@@ -7,6 +7,7 @@ Later     Retry, without publishing anything: no part, and Flower shows a retry
 GivenUp   StepFailed, with the chord taken out of the request first: a failed part would spoil it for good
 """
 
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,11 +18,12 @@ from orchestrator import dead_letters, dispatch, names, policies, startup
 from orchestrator.app import PerProcess, app, ledger, or_refuse, store
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved
 from orchestrator.healing import worker as watched
-from orchestrator.settings import Settings, settings
+from orchestrator.settings import PREFIX, Settings, settings
 from orchestrator.store.replies import Publish
 from orchestrator.tasks import AnyFields, read_message, wait_for_memory
 from orchestrator.telemetry import facts
 from orchestrator.telemetry.metrics import Metrics
+from orchestrator.telemetry.text import without_secrets
 from schemas.ids import RunRef
 from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
 from workers import closing, execution, late, orphans, planning, stopping
@@ -217,6 +219,16 @@ def _adopt_orphans(**_: Any) -> None:
 def _end_work(**_: Any) -> None:
     orphans.bury()
     stopping.end_work()
+
+
+@signals.worker_process_init.connect(weak=False)
+def _keep_secrets_from_descendants(**_: Any) -> None:
+    """What actions start inherits the environment. The settings were read before; the main process keeps its own, for
+    Celery starts it anew with them at SIGHUP.
+    """
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        if without_secrets(os.environ[name]) != os.environ[name]:
+            del os.environ[name]
 
 
 class Reaper(bootsteps.StartStopStep):

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from orchestrator.settings import settings
 from orchestrator.telemetry.text import hide
 from workers import Context, PermanentError, PlanContext, action, planner
 
@@ -41,10 +42,11 @@ class Nothing(BaseModel):
 
 def everything(named: str) -> str:
     """All secrets, each in another shape that text may have."""
-    url, model, depot = (os.environ[name] for name in ("MANDOR_REDIS_URL", "MANDOR_LLM_API_KEY", DEPOT))
+    given, depot = settings(), os.environ[DEPOT]
+    url, model = given.redis_url, given.llm_api_key.get_secret_value()
     fields = {"user": "ann", "clientPassword": named}
     said = (
-        f"cannot log in at {url} nor {os.environ['MANDOR_LEDGER_URL']} with {model}",
+        f"cannot log in at {url} nor {given.ledger} with {model}",
         f"{os.environ[CODEWORD]} {DEPOT}={depot} {fields!r} {json.dumps(json.dumps(fields))}",
         f"Authorization: Bearer {depot} {Login(password=named)!r} AWS_SECRET_ACCESS_KEY: {depot!r}",
         f'{{"password": "half of \\" {named}',
