@@ -1,6 +1,5 @@
 """The demo's processes: the embedded server, and the lines of the Procfile, steps twice."""
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,32 +8,29 @@ from pathlib import Path
 from typing import Final
 
 from examples.orders import carrier
-from examples.orders.interrupts import Interrupts
-from orchestrator.local import Command, EmbeddedServer, Runner, procfile
+from orchestrator.local import Command, EmbeddedServer, Runner, procfile, surroundings
+from orchestrator.local.interrupts import Interrupts
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STEP_WORKERS: Final = ("steps-1", "steps-2")
 READY_S: Final = 45.0
 GRACE_S: Final = 5.0
-FOREIGN: Final = ("MANDOR_", "CELERY_")
 # A lost worker is missed after one lease. The default suits steps that run for minutes; a demo is in a hurry.
-HASTE: Final = {"MANDOR_LEASE_S": "4", "MANDOR_SWEEP_S": "1", "MANDOR_DISPATCH_CHECK_S": "1"}
+HASTE: Final = {"lease_s": 4, "sweep_s": 1, "dispatch_check_s": 1}
 
 
 def environment(home: Path, redis_url: str) -> dict[str, str]:
     """What every process of the demo is started with: nothing of the caller's installation, all of ours."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    for name in ("REDIS_URL", "APP", "PYTHONHOME"):
-        kept.pop(name, None)
+    settings = {
+        "home": home,
+        "redis_url": redis_url,
+        "embedded": "true",
+        "actions": "examples.orders.actions,examples.orders.planner",
+        "log_format": "json",
+    }
     return {
-        **kept,
+        **surroundings.clean(**settings, **HASTE),
         "PYTHONPATH": str(ROOT),
-        "MANDOR_HOME": str(home),
-        "MANDOR_REDIS_URL": redis_url,
-        "MANDOR_EMBEDDED": "true",
-        "MANDOR_ACTIONS": "examples.orders.actions,examples.orders.planner",
-        "MANDOR_LOG_FORMAT": "json",
-        **HASTE,
         carrier.HOME: str(home),
         # what a killed worker leaves there goes with the home
         "TMPDIR": str(home / "tmp"),
@@ -97,8 +93,7 @@ def at_work(home: Path, interrupts: Interrupts) -> Iterator[Crew]:
         with interrupts.held():
             server.start()
         env = environment(home, server.url)
-        os.environ.clear()
-        os.environ.update(env)
+        surroundings.move_into(env)
         _set_up()
         crew.start(env, interrupts)
         yield crew

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from examples.orders.interrupts import Interrupts
+    from orchestrator.local.interrupts import Interrupts
 
 INTERRUPTED = 130
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     options = parse(arguments)
     from examples.orders import books
-    from examples.orders.interrupts import Interrupts
+    from orchestrator.local.interrupts import Interrupts
 
     if not books.is_ours(options.out):
         print(f"{options.out} holds other things than invoices; name another folder with --out", file=sys.stderr)

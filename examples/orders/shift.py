@@ -8,8 +8,8 @@ from pathlib import Path
 from examples.orders import books, shop
 from examples.orders.crew import STEP_WORKERS, Crew, at_work
 from examples.orders.floor import Floor, Held, Progress, belongs_to
-from examples.orders.interrupts import Interrupts
 from examples.orders.screen import Row, Screen, open_screen
+from orchestrator.local.interrupts import Interrupts
 
 LIMIT_S = 50.0  # from the first order on
 LOOK_S = 0.15

@@ -55,7 +55,7 @@ class Runner:
         if command.name in self.running():
             raise ChildFailed(f"{command.name} runs already", hint="stop it first")
         self._need_guardian()
-        child = Child(command, self._on_line, self._forget)
+        child = Child(command, self._on_line, self.forget)
         self._tell_guardian(f"+{child.pid}")
         self._children.pop(command.name, None)
         self._children[command.name] = child
@@ -65,6 +65,10 @@ class Runner:
         """A process group that somebody else started: ended after all children, also should this program be killed."""
         self._need_guardian()
         self._tell_guardian(f"+{group}")
+
+    def forget(self, group: int) -> None:
+        """A process group that has ended, or is nobody's business any more."""
+        self._tell_guardian(f"-{group}")
 
     def stop(self, *names: str) -> None:
         """SIGTERM to all of these at once, SIGKILL to the groups of those that still run when the grace is over."""
@@ -94,9 +98,6 @@ class Runner:
     def _need_guardian(self) -> None:
         if self._guardian is None:
             self._guardian = _start_guardian(self._grace_s, self._guardian_holds)
-
-    def _forget(self, group: int) -> None:
-        self._tell_guardian(f"-{group}")
 
     def _tell_guardian(self, line: str) -> None:
         """A guardian that was killed no longer listens: its absence costs safety in the next accident, not this run."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.environment import ROOT, clean_environment
+from tests.support.up import processes_below
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)
@@ -39,18 +40,9 @@ class Demo:
     def screen(self) -> str:
         return self._log.read_text()
 
-    def left(self) -> list[str]:
-        """Command lines of living processes that belong to this demo."""
-        mark = f"MANDOR_HOME={self.homes}".encode()
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                here = str((process / "cwd").readlink()).startswith(str(self.homes))
-                if here or mark in (process / "environ").read_bytes():
-                    found.append((process / "cmdline").read_text())
-            except OSError:
-                continue
-        return found
+    def left(self) -> dict[int, str]:
+        """Living processes that belong to this demo."""
+        return processes_below(self.homes)
 
 
 @pytest.fixture
@@ -78,7 +70,7 @@ def test_every_order_is_fulfilled_once_though_a_worker_is_killed(demo: Demo) -> 
     assert "warning" not in screen.lower()
     assert "\x1b" not in screen
     assert len(list(demo.out.glob("order-*.txt"))) == 50
-    assert demo.left() == []
+    assert demo.left() == {}
     assert list(demo.homes.iterdir()) == []
 
 
@@ -90,7 +82,7 @@ def test_ctrl_c_leaves_nothing_behind(demo: Demo, moment: str) -> None:
     assert demo.process.wait(60) == 130
     assert "Traceback" not in demo.screen
     assert demo.screen.endswith("interrupted; everything is stopped\n")
-    eventually(lambda: demo.left() == [], timeout_s=10)
+    eventually(lambda: demo.left() == {}, timeout_s=10)
     assert list(demo.homes.iterdir()) == []
 
 

@@ -1,19 +1,17 @@
 """What holds of every run, whatever happened to it: judged from the ledger's history and a log that no run owns.
 
-A run that was built again may commit once more what nobody had heard of: so events are counted between one
-`run.restored` and the next.
+The history is judged by the product's own fault kit; the effects by what the actions of these tests leave in their log.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from orchestrator.ledger.history import Happened
 from schemas.run import RunView
-from schemas.states import RUN_TERMINAL
 from tests.support.system import System
+from workers.faults.invariants import RunFacts, StepFacts, broken
 
-ENDS = {f"run.{status}" for status in RUN_TERMINAL} | {"plan.rejected"}
+OF_HISTORY = {"I1", "I2", "I3", "I4", "I7", "I8", "I9", "I12"}
 REPEATABLE = ("test.note", "test.order")  # idempotent, and keyed: more than once under one key is once
 
 
@@ -23,58 +21,15 @@ def assert_holds(system: System, view: RunView) -> None:
     lines = system.effects(run_id=view.run_id)
     # of a run that was lost before its last transitions were drained, some steps stand as they were heard of last
     told = view.status == "succeeded" or (events and events[-1].version >= view.version)
-    broken = [*of_events(events), *(of_effects(view, lines) if told else ())]
-    if view.status not in RUN_TERMINAL:
-        broken.append(f"it is {view.status}")
-    assert not broken, f"{broken}\n{view}\n" + "\n".join(map(str, (*events, *lines)))
+    wrong = [*of_history(view, events), *(of_effects(view, lines) if told else ())]
+    assert not wrong, f"{wrong}\n{view}\n" + "\n".join(map(str, (*events, *lines)))
 
 
-def moves(event: Happened) -> Iterator[tuple[str, str, int]]:
-    """Step, status and fence of each move."""
-    for move in event.fields["steps"].split(","):
-        if move:
-            step_id, _, rest = move.partition("=")
-            status, _, fence = rest.split("/")
-            yield step_id, status, int(fence)
-
-
-def of_events(events: Sequence[Happened]) -> Iterator[str]:
-    versions = [event.version for event in events]
-    if versions != sorted(set(versions)):
-        yield f"versions {versions}"
-    yield from _commits(events)
-    yield from _fences(events)
-    yield from _starts(events)
-    ends = Counter(event.generation for event in events if event.event in ENDS)
-    if any(count > 1 for count in ends.values()):
-        yield f"ends {ends}"
-
-
-def _commits(events: Sequence[Happened]) -> Iterator[str]:
-    seen: Counter[tuple[int, str]] = Counter()
-    for event in events:
-        if event.event == "run.restored":
-            seen.clear()
-            continue
-        seen.update((event.generation, step_id) for step_id, status, _ in moves(event) if status == "completed")
-    if any(count > 1 for count in seen.values()):
-        yield f"commits {seen}"
-
-
-def _fences(events: Sequence[Happened]) -> Iterator[str]:
-    granted = [fence for event in events for _, status, fence in moves(event) if status == "running"]
-    if granted != sorted(set(granted)):
-        yield f"fences {granted}"
-
-
-def _starts(events: Sequence[Happened]) -> Iterator[str]:
-    left = False
-    for event in events:
-        if event.event == "run.retried":
-            left = False
-        if left and any(status == "running" for _, status, _ in moves(event)):
-            yield f"{event} after its run left running"
-        left = left or event.event in ("run.compensating", "run.cancel", "run.deadline", *ENDS)
+def of_history(view: RunView, events: Sequence[Happened]) -> Iterator[str]:
+    """What is wrong with its transitions."""
+    steps = tuple(StepFacts(step.id, step.action, "", step.needs, step.status) for step in view.steps)
+    facts = RunFacts(view.run_id, view.status, view.version, view.policy_hash, steps, tuple(events), ())
+    return (f"{one.invariant}: {one.text}" for one in broken(facts) if one.invariant in OF_HISTORY)
 
 
 def of_effects(view: RunView, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -88,16 +43,3 @@ def of_effects(view: RunView, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
         stands = noted > 0 and undone == 0
         if stands != (step.status == "completed" and step.action != "test.echo"):
             yield f"{step.id} is {step.status}, noted {noted}, undone {undone}"
-    yield from _order(view, lines)
-
-
-def _order(view: RunView, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Of what left a line: no step acts before those it needs have acted."""
-    acted: dict[str, float] = {}
-    for line in lines:
-        if line["what"] == "noted":
-            acted.setdefault(line["step_id"], line["at"])
-    for step in view.steps:
-        for need in step.needs:
-            if step.id in acted and need in acted and acted[step.id] < acted[need]:
-                yield f"{step.id} acted before {need}"

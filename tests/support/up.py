@@ -169,12 +169,20 @@ def running_up(
 
 def processes_in(home: Path) -> dict[int, str]:
     """Living processes of this home, servers included, with their command lines."""
-    mark = f"MANDOR_HOME={home}\0".encode()
+    return _processes(home, f"MANDOR_HOME={home}\0")
+
+
+def processes_below(folder: Path) -> dict[int, str]:
+    """The same of every home that lies in this folder."""
+    return _processes(folder, f"MANDOR_HOME={folder}/")
+
+
+def _processes(folder: Path, mark: str) -> dict[int, str]:
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             cwd = str((process / "cwd").readlink())
-            if cwd.startswith(str(home)) or mark in (process / "environ").read_bytes():
+            if cwd.startswith(str(folder)) or mark.encode() in (process / "environ").read_bytes():
                 found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ").strip()
         except OSError:
             continue

@@ -12,6 +12,7 @@ COMMANDS = {
     "run": Later("orchestrator.cli.runs", "group", "Submit a run, follow it, decide about it, read its results."),
     "plan": Later("workers.cli.plan", "group", "Work with plans, without running them."),
     "actions": Later("workers.cli.actions", "group", "See the registered actions and planners."),
+    "faults": Later("workers.cli.faults", "group", "Try what is promised, with real faults."),
     "dlq": Later("orchestrator.cli.letters", "group", "Read dead letters: what was given up on."),
     "config": Later("orchestrator.cli.config", "group", "Show and check the settings in force."),
     "doctor": Later("orchestrator.cli.doctor", "command", "Look at settings, services, queues and supervisors."),

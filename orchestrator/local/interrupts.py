@@ -1,4 +1,4 @@
-"""Ctrl-C and its relatives: they end the demo at any time, but never between starting a process and noting it down."""
+"""Ctrl-C and its relatives: they end a program at any time, but never between starting a process and noting it down."""
 
 import signal
 from collections.abc import Iterator

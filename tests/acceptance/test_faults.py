@@ -1,0 +1,180 @@
+"""`mandor faults run` as a user calls it: what it finds, what it says, what it leaves behind."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.support.environment import ROOT, clean_environment
+from tests.support.system import plan_text, step
+from tests.support.up import processes_below
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Kit:
+    """One call, with its temporary home where the test can see it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.homes = folder / "tmp"
+        self.homes.mkdir()
+        self._screen = folder / "screen"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *arguments: str, **env: str) -> None:
+        argv = [sys.executable, "-W", "error", "-m", "workers.cli", "faults", "run", *arguments]
+        # set by somebody's shell: none of it may reach the kit
+        foreign = {"MANDOR_REDIS_URL": "redis://127.0.0.1:1/0", "CELERY_BROKER_URL": "redis://127.0.0.1:1/0"}
+        with self._screen.open("wb") as screen:
+            self._process = subprocess.Popen(
+                argv,
+                env={**clean_environment(), **foreign, "TMPDIR": str(self.homes), **env},
+                cwd=ROOT,
+                stdout=screen,
+                stderr=screen,
+                start_new_session=True,
+            )
+
+    @property
+    def screen(self) -> str:
+        return self._screen.read_text()
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float = 170.0) -> int:
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def call(self, *arguments: str, timeout_s: float = 170.0, **env: str) -> tuple[int, dict[str, Any]]:
+        """Exit code and JSON."""
+        self.start(*arguments, "--json", **env)
+        code = self.wait(timeout_s)
+        return code, json.loads(self.screen)
+
+    def assert_nothing_is_left(self) -> None:
+        """No process that has its home there, and no home."""
+        eventually(lambda: processes_below(self.homes) == {}, what="the end of all processes")
+        assert list(self.homes.iterdir()) == []
+
+    def end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Iterator[Kit]:
+    made = Kit(tmp_path)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def test_one_scenario(kit: Kit) -> None:
+    code, told = kit.call("--scenario", "S2", "--seed", "7", "--junit", str(kit.folder / "faults.xml"))
+    assert code == 0, told
+    said = told["certificate"]
+    assert (said["verdict"], said["duplicates"], said["losses"], said["stuck"], said["other"]) == ("passed", 0, 0, 0, 0)
+    assert said["runs"] == {"succeeded": 9}
+    assert said["faults"] == said["recovery_ms"]["count"] == 6
+    assert said["effects"]["transactional"] == said["effects"]["once"] == 9
+    suite = ET.parse(kit.folder / "faults.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "0")
+    kit.assert_nothing_is_left()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_all_scenarios(kit: Kit) -> None:
+    code, told = kit.call(timeout_s=590)
+    assert code == 0, told
+    said = told["certificate"]
+    assert (said["scenarios"], said["duplicates"], said["losses"], said["stuck"], said["other"]) == (12, 0, 0, 0, 0)
+    assert all(one["faults"] for one in told["scenarios"])
+    nuisances = {"S4", "S8", "S10", "S11"}
+    assert {one["name"] for one in told["scenarios"] if not one["recoveries"]} == nuisances
+    kit.assert_nothing_is_left()
+
+
+@pytest.mark.full
+def test_a_users_own_planner(kit: Kit) -> None:
+    order = {
+        "id": "order-1",
+        "customer": "A",
+        "city": "B",
+        "account": "6f7a4d0e-3c52-4b7e-9d38-51c0a9e7f001",
+        "lines": [{"sku": "kettle-1l", "name": "Kettle", "quantity": 1, "unit_cents": 100}],
+    }
+    modules = "examples.orders.actions,examples.orders.planner"
+    driven = ("--actions", modules, "--planner", "orders.fulfil", "--context", json.dumps(order))
+    code, told = kit.call("--scenario", "S1,S10", *driven, ORDERS_HOME=str(kit.folder))
+    assert code == 0, told
+    assert told["driven"] == modules
+    assert told["certificate"]["effects"]["keyed"] >= 3
+
+
+@pytest.mark.full
+def test_a_broken_promise_is_found(kit: Kit) -> None:
+    plan = kit.folder / "plan.json"
+    plan.write_text(plan_text(step("test.lie", "lie", to="you")))
+    code, told = kit.call("--scenario", "S1", "--actions", "tests.support.lying", "--plan", str(plan), "--seed", "1")
+    assert code == 1
+    assert told["certificate"]["verdict"] == "failed"
+    assert told["certificate"]["duplicates"] > 0
+    assert {one["invariant"] for one in told["scenarios"][0]["violations"]} == {"I6"}
+    kit.assert_nothing_is_left()
+
+
+@pytest.mark.full
+def test_what_does_not_work_without_faults_is_told_first(kit: Kit) -> None:
+    plan = kit.folder / "plan.json"
+    plan.write_text(plan_text(step("test.refuse", "refuse", to="you")))
+    code, told = kit.call("--actions", "tests.support.lying", "--plan", str(plan))
+    assert (code, told["error"]["kind"]) == (1, "rehearsal_failed")
+    assert "nobody lives there" in told["error"]["message"]
+    kit.assert_nothing_is_left()
+
+
+@pytest.mark.full
+def test_a_module_that_cannot_be_imported_is_named(kit: Kit) -> None:
+    code, told = kit.call("--actions", "no_such_shop", "--planner", "a")
+    assert (code, told["error"]["kind"]) == (2, "config")
+    assert "no_such_shop" in told["error"]["message"]
+    kit.assert_nothing_is_left()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("moment", ["starts", "S1"])
+def test_ctrl_c_leaves_nothing_behind(kit: Kit, moment: str) -> None:
+    kit.start("--scenario", "S1,S7", "--seed", "7")
+    if moment == "starts":
+        eventually(lambda: any(kit.homes.glob("*/logs/*.log")), timeout_s=60, what="the first process")
+    else:
+        eventually(lambda: "S1   ok" in kit.screen, timeout_s=120, what="the first scenario")
+    kit.signal(signal.SIGINT)
+    kit.signal(signal.SIGINT)
+    assert kit.wait(60) == 130
+    assert "Traceback" not in kit.screen
+    assert "interrupted" in kit.screen
+    kit.assert_nothing_is_left()
+
+
+@pytest.mark.full
+def test_a_kit_that_is_killed_leaves_no_process(kit: Kit) -> None:
+    kit.start("--scenario", "S7", "--seed", "7")
+    eventually(lambda: any(kit.homes.glob("*/effects.jsonl")), timeout_s=60, what="the rehearsal")
+    assert processes_below(kit.homes) != {}
+    kit.signal(signal.SIGKILL)
+    kit.wait()
+    eventually(lambda: processes_below(kit.homes) == {}, timeout_s=30, what="the end of all processes")

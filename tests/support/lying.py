@@ -1,0 +1,28 @@
+"""An action whose probe does not look. Loaded by the fault kit, which must find out."""
+
+from pydantic import BaseModel
+
+from workers import Context, action
+
+
+class Letter(BaseModel):
+    to: str
+
+
+class Sent(BaseModel):
+    to: str
+
+
+@action("test.lie", effect="once")
+def send(params: Letter, ctx: Context) -> Sent:
+    return Sent(to=params.to)
+
+
+@send.probe
+def find(params: Letter, ctx: Context) -> Sent | None:
+    return None
+
+
+@action("test.refuse", effect="pure", attempts=1)
+def refuse(params: Letter, ctx: Context) -> Sent:
+    raise RuntimeError("nobody lives there")

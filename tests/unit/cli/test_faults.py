@@ -1,0 +1,44 @@
+"""`mandor faults run` before anything is started."""
+
+import json
+
+import pytest
+
+from orchestrator.cli.command import run
+from workers.cli import faults, mandor
+
+
+def test_the_list_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(mandor, ["faults", "run", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["scenarios"]
+    assert [one["name"] for one in listed] == [f"S{number}" for number in range(1, 13)]
+    assert run(mandor, ["faults", "run", "--list"]) == 0
+    assert "S7        the server is away" in capsys.readouterr().out
+
+
+def test_scenarios_are_chosen_by_name_each_once() -> None:
+    assert faults.chosen("s3, S1,S3") == ("S3", "S1")
+    assert len(faults.chosen(None)) == 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--scenario", "S13"], "no scenario is called S13"),
+        (["--scenario", ","], "no scenario is called"),
+        (["--actions", "shop"], "what these actions are to do"),
+        (["--planner", "a", "--plan", "-"], "say who plans"),
+        (["--context", "{}"], "--context belongs to"),
+        (["--planner", "a", "--context", "[]"], "a context is a JSON object"),
+        (["--planner", "a", "--context", "{"], "--context"),
+        (["--plan", "nowhere.json"], "nowhere.json"),
+        (["--seed", "-1"], "--seed"),
+        (["--junit", "nowhere/faults.xml"], "--junit"),
+    ],
+)
+def test_what_cannot_be_played_is_a_usage_error(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(mandor, ["faults", "run", *arguments, "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert said in f"{error['path']} {error['message']}"

@@ -1,0 +1,149 @@
+"""`mandor faults …`: what your actions promise, tried on real processes that are killed, frozen and cut off."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from orchestrator.cli import inputs, output
+from orchestrator.cli.command import NO, Group
+from orchestrator.cli.waiting import waiting_for
+from workers.faults.titles import TITLES
+
+SEEDS: Final = 10**6
+
+
+@click.group("faults", cls=Group)
+def group() -> None:
+    """Try what is promised, with real faults."""
+
+
+@group.command("run")
+@click.option("--scenario", "scenarios", metavar="S1,S3", help="Only these, in this order; else all of them.")
+@click.option("--list", "only_list", is_flag=True, help="Say what each scenario does, and play none.")
+@click.option("--seed", type=click.IntRange(min=0), help="Draw what an earlier call drew; it printed its seed.")
+@click.option("--actions", metavar="MODULES", help="Modules of yours that declare actions and planners, by commas.")
+@click.option("--planner", metavar="NAME", help="The planner whose plans are driven.")
+@click.option("--plan", "plan_file", metavar="FILE|-", help="A ready plan that is driven, instead.")
+@click.option("--context", metavar="JSON", help="The context of every run; none given: the empty one.")
+@click.option("--context-file", metavar="FILE|-", help="The same from a file.")
+@click.option("--junit", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Also write JUnit XML.")
+@click.option("--keep", is_flag=True, help="Keep the temporary home: ledger, log of effects, output of all processes.")
+def run(
+    scenarios: str | None,
+    only_list: bool,
+    seed: int | None,
+    actions: str | None,
+    planner: str | None,
+    plan_file: str | None,
+    context: str | None,
+    context_file: str | None,
+    junit: Path | None,
+    keep: bool,
+) -> None:
+    """Start an installation that is thrown away, do to it what may go wrong, and hold what came of it against what is
+    promised. It ends in a certificate: duplicates, losses, what was stuck, how long recovery took.
+
+    Without --actions the kit's own example is driven: one action of each effect class. With yours, their effects really
+    happen: name services that may be tried. Nothing of your installation is used: no MANDOR_* or CELERY_* variable
+    reaches it, and the server is one of its own. Exit 1 if something does not hold.
+
+    \b
+    Examples:
+      mandor faults run
+      mandor faults run --scenario S1,S3 --seed 4711
+      mandor faults run --actions shop.actions --plan plan.json --context-file order.json --junit faults.xml
+      mandor faults run --actions shop.actions --planner shop.checkout --context '{"card": "4242", "prices": [990]}'
+    """
+    if only_list:
+        _print_list()
+        return
+    from workers.faults.kit import Options
+
+    _check(actions, planner, plan_file, context if context_file is None else context_file, junit)
+    inputs.one_stdin(plan_file, context_file)
+    options = Options(
+        scenarios=chosen(scenarios),
+        seed=random.randrange(SEEDS) if seed is None else seed,
+        actions=actions,
+        planner=planner,
+        plan=inputs.read_text(plan_file) if plan_file else None,
+        context=_context(inputs.one_text("context", context, context_file)),
+        keep=keep,
+    )
+    _play(options, junit)
+
+
+def chosen(names: str | None) -> tuple[str, ...]:
+    """The scenarios of --scenario, or a usage error that names what there is."""
+    wanted = tuple(name.strip().upper() for name in (names or ",".join(TITLES)).split(",") if name.strip())
+    unknown = [name for name in wanted if name not in TITLES]
+    if unknown or not wanted:
+        said = ", ".join(unknown) or repr(names)
+        raise click.UsageError(f"--scenario: no scenario is called {said}; see --list")
+    return tuple(dict.fromkeys(wanted))
+
+
+def _context(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    context = inputs.read_json("context", text)
+    if not isinstance(context, dict):
+        raise click.UsageError("--context: a context is a JSON object")
+    return context
+
+
+def _check(actions: str | None, planner: str | None, plan: str | None, context: str | None, junit: Path | None) -> None:
+    """What belongs together, before anything is read."""
+    if planner and plan:
+        raise click.UsageError("say who plans: --planner NAME, or --plan FILE for a ready plan")
+    if actions and not (planner or plan):
+        raise click.UsageError("say what these actions are to do: --plan FILE, or --planner NAME")
+    if context is not None and not (planner or plan):
+        raise click.UsageError("--context belongs to a --plan or --planner")
+    if junit is not None and not junit.parent.is_dir():
+        raise click.UsageError(f"--junit: there is no folder {junit.parent}")
+
+
+def _play(options: Any, junit: Path | None) -> None:
+    from workers.faults import kit, report
+
+    _say(f"seed {options.seed}; {options.driven}; {len(options.scenarios)} scenarios")
+    with waiting_for("at work"):
+        played = kit.play(options, _tell)
+    if junit is not None:
+        junit.write_bytes(report.junit(played))
+    if output.as_json():
+        output.print_json(report.as_json(played))
+    else:
+        click.echo("\n".join(["", *report.text(played), f"again: {again(options)}"]))
+    if not played.passed:
+        click.get_current_context().exit(NO)
+
+
+def _say(text: str) -> None:
+    if not output.as_json():
+        click.echo(text)
+
+
+def _tell(outcome: Any) -> None:
+    from workers.faults import report
+
+    if not output.as_json():
+        click.echo("\n".join([report.line(outcome), *report.wrong(outcome)]))
+
+
+def again(options: Any) -> str:
+    """The same scenarios with the same draws."""
+    return f"mandor faults run --scenario {','.join(options.scenarios)} --seed {options.seed}" + (
+        "" if options.actions is None else f" --actions {options.actions} …"
+    )
+
+
+def _print_list() -> None:
+    if output.as_json():
+        click.echo(json.dumps({"scenarios": [{"name": name, "title": title} for name, title in TITLES.items()]}))
+    else:
+        output.print_table(["scenario", "what is done"], list(TITLES.items()))

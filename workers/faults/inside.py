@@ -1,0 +1,206 @@
+"""In every worker of the kit, by Celery's --include: what steps do is told to the witness, and orders are carried out.
+
+Actions are wrapped where they are looked up, and the guards where they are called, so that neither users' code nor ours
+knows of it.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, NoReturn
+
+from pydantic import BaseModel
+
+from orchestrator import dispatch
+from orchestrator.ledger import EffectRows
+from orchestrator.store.guard import Guard
+from orchestrator.store.replies import Dispatch
+from workers import failures
+from workers.attempt import Attempt
+from workers.context import Context
+from workers.faults import log, orders
+from workers.outcomes import NoEffect, PermanentError, Snooze
+from workers.registry import Action
+
+LOOK_S: Final = 0.02
+FOREVER_S: Final = 3600
+AnyAction = Action[Any, Any]
+
+
+class Ordered(PermanentError, NoEffect):
+    """The kit wants this step to fail, before it has done anything."""
+
+    kind = "ordered_failure"
+
+
+# ---- orders
+
+
+def pass_by(place: str, run_id: str, step_id: str) -> None:
+    """Carry out what is ordered for this place, if anything is."""
+    order = orders.at(log.folder(), place, run_id, step_id)
+    if order is not None:
+        log.tell("ordered", run_id, step_id, place=place, deed=order.deed, order=order.name)
+        _DEEDS[order.deed](order)
+
+
+def _hold(order: orders.Order) -> None:
+    while not orders.may_go(log.folder(), order.name):
+        time.sleep(LOOK_S)
+
+
+def _die(_: orders.Order) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _last(order: orders.Order) -> None:
+    time.sleep(order.seconds)
+
+
+def _hang(_: orders.Order) -> None:
+    """A foreign function that never comes back, and was called without letting go of the interpreter."""
+    ctypes.PyDLL(None).sleep(FOREVER_S)
+
+
+def _sleep(_: orders.Order) -> None:
+    while True:
+        time.sleep(FOREVER_S)
+
+
+def _fail(_: orders.Order) -> NoReturn:
+    raise Ordered("the fault kit wants this step to fail")
+
+
+_DEEDS: Final[dict[str, Callable[[orders.Order], None]]] = {
+    "hold": _hold,
+    "die": _die,
+    "last": _last,
+    "hang": _hang,
+    "sleep": _sleep,
+    "fail": _fail,
+}
+
+
+# ---- actions
+
+
+def watched(action: AnyAction) -> AnyAction:
+    """The action, with all that is called of it told to the witness."""
+    undo = None if action.undo is None else _undo(action.undo)
+    ask = None if action.ask is None else _ask(action.ask)
+    return replace(action, function=_do(action.function), undo=undo, ask=ask)
+
+
+def _do(function: Callable[..., Any]) -> Callable[..., Any]:
+    def do(params: BaseModel, ctx: Context) -> Any:
+        return _told(ctx, ("began", "acted", "raised"), lambda: function(params, ctx), inputs=log.fingerprint(params))
+
+    return do
+
+
+def _undo(function: Callable[..., Any]) -> Callable[..., Any]:
+    def undo(params: BaseModel, done: Any, ctx: Context) -> Any:
+        return _told(ctx, ("undoing", "undone", "undo_raised"), lambda: function(params, done, ctx))
+
+    return undo
+
+
+def _ask(function: Callable[..., Any]) -> Callable[..., Any]:
+    def ask(params: BaseModel, ctx: Context) -> Any:
+        answer = function(params, ctx)
+        _say("asked", ctx, landed=answer is not None)
+        return answer
+
+    return ask
+
+
+def _told(ctx: Context, words: tuple[str, str, str], call: Callable[[], Any], **more: Any) -> Any:
+    """Call it between two lines. What ends in a Snooze or an exception did not act, as far as anybody can say."""
+    before, after, raised = words
+    _say(before, ctx, **more)
+    try:
+        pass_by(before, ctx.run_id, ctx.step_id)
+        value = call()
+    except BaseException as error:
+        _say(raised, ctx, error=type(error).__name__, no_effect=failures.had_no_effect(error))
+        raise
+    if isinstance(value, Snooze):
+        _say(raised, ctx, error="Snooze", no_effect=False)
+        return value
+    _say(after, ctx)
+    pass_by(after, ctx.run_id, ctx.step_id)
+    return value
+
+
+def _say(what: str, ctx: Context, **more: Any) -> None:
+    named = {"attempt": ctx.attempt, "fence": ctx.fencing_token, "key": ctx.idempotency_key}
+    log.tell(what, ctx.run_id, ctx.step_id, **named, **more)
+
+
+# ---- guards
+
+
+def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    original = getattr(owner, name)
+
+    def call(self: Any, *given: Any, **more: Any) -> Any:
+        return around(original, self, *given, **more)
+
+    setattr(owner, name, call)
+
+
+def _find_action(original: Callable[[Attempt], AnyAction], attempt: Attempt) -> AnyAction:
+    return watched(original(attempt))
+
+
+def _params(original: Callable[[Attempt], BaseModel], attempt: Attempt) -> BaseModel:
+    if attempt.kind == "do":
+        pass_by("claimed", attempt.message.run_id, attempt.message.step_id)
+    return original(attempt)
+
+
+def _open(original: Callable[..., Any], rows: EffectRows, run_id: str, step_id: str, kind: str, *given: Any) -> Any:
+    answer = original(rows, run_id, step_id, kind, *given)
+    if kind == "do":
+        pass_by("opened", run_id, step_id)
+    return answer
+
+
+def _commit(before: str, after: str) -> Callable[..., Any]:
+    def commit(original: Callable[..., Any], guard: Guard, ref: Any, step_id: str, *given: Any, **more: Any) -> Any:
+        pass_by(before, ref.run_id, step_id)
+        answer = original(guard, ref, step_id, *given, **more)
+        pass_by(after, ref.run_id, step_id)
+        return answer
+
+    return commit
+
+
+def _wrap_sending() -> None:
+    original = dispatch._send_all  # noqa: SLF001  # the one place that every message passes
+
+    def send_all(app: Any, wave: tuple[Dispatch, ...]) -> None:
+        for message in wave:
+            pass_by("sending", message.ref.run_id, subject(message))
+        original(app, wave)
+        for message in wave:
+            pass_by("sent", message.ref.run_id, subject(message))
+
+    dispatch._send_all = send_all  # noqa: SLF001
+
+
+def subject(message: Dispatch) -> str:
+    """What an order calls this message."""
+    return f"{message.kind}:{message.step_id}" if message.step_id else message.kind
+
+
+if log.FOLDER in os.environ:
+    _wrap(Attempt, "find_action", _find_action)
+    _wrap(Attempt, "params", _params)
+    _wrap(EffectRows, "open", _open)
+    _wrap(Guard, "complete_step", _commit("landed", "committed"))
+    _wrap(Guard, "complete_undo", _commit("undo_landed", "undo_committed"))
+    _wrap_sending()

@@ -1,0 +1,331 @@
+"""What must hold of every run, whatever happened to it: judged from the ledger's history and from the log of effects,
+which no run and no worker owns. Pure.
+
+    I1  one committed outcome for each step of a generation    I7  one policy, at each claim and commit
+    I2  fences only grow; a commit shows its step's newest     I8  the version grows by one with each transition
+    I3  no step starts before its needs are completed          I9  the run ends, within its bound
+    I4  none starts after its run left `running`               I10 each effect is of a completed step, or was undone
+    I5  a transactional effect is applied once                 I11 nothing of one run is read by another
+    I6  a `once` effect starts once, unless somebody said      I12 one end for each generation, and nothing after it
+        that it had not; a keyed one under one key
+
+A run that was built again may commit once more what nobody had heard of: so commits are counted between one
+`run.restored` and the next, and versions may leave a gap there.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from orchestrator.ledger.history import Happened
+from schemas.states import RUN_TERMINAL, EffectClass, RunStatus, StepStatus
+from workers.faults.log import Act
+
+Sort = Literal["duplicate", "loss", "stuck", "other"]
+ENDS: Final = frozenset({*(f"run.{status}" for status in RUN_TERMINAL), "plan.rejected"})
+LEFT_RUNNING: Final = frozenset({"run.compensating", "run.cancel", "run.deadline", *ENDS})
+RESTORED, RETRIED = "run.restored", "run.retried"
+ACTED, BEGAN, RAISED, UNDOING, UNDONE, ASKED = "acted", "began", "raised", "undoing", "undone", "asked"
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """A step as it stands in the end. inputs: fingerprint of what its action must have seen, None: nobody knows."""
+
+    id: str
+    action: str
+    effect: str
+    needs: tuple[str, ...]
+    status: str
+    max_attempts: int = 3
+    inputs: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """All that is known of a run when all is over.
+
+    events: all of them, or (told: false) those that were told before the store forgot the run. ended_at, bound_at: ms
+    since the epoch. letters: reasons of dead letters, by step. late: steps whose landing was refused. again: how often a
+    person had something of it done once more.
+    """
+
+    run_id: str
+    status: str
+    version: int
+    policy_hash: str
+    steps: tuple[StepFacts, ...]
+    events: tuple[Happened, ...]
+    acts: tuple[Act, ...]
+    ended_at: int | None = None
+    bound_at: int | None = None
+    letters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()
+    again: int = 0
+    told: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What does not hold, and where. sort: under which count of the certificate it falls."""
+
+    invariant: str
+    sort: Sort
+    run_id: str
+    text: str
+
+
+Found = Iterator[tuple[Sort, str]]
+
+
+def broken(run: RunFacts) -> list[Violation]:
+    """Every invariant that does not hold."""
+    checks = {name: judge for name, judge in CHECKS.items() if name != "I10" or _is_known(run)}
+    return [Violation(name, sort, run.run_id, text) for name, judge in checks.items() for sort, text in judge(run)]
+
+
+def _is_known(run: RunFacts) -> bool:
+    """Whether it is known how each step stands. A run that has succeeded has completed them all."""
+    return run.told or run.status == RunStatus.SUCCEEDED
+
+
+# ---- from the history
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What one transition did to one step."""
+
+    step_id: str
+    status: str
+    attempt: int
+    fence: int
+
+
+def moves(event: Happened) -> Iterator[Move]:
+    """Each step that the transition moved."""
+    for text in event.fields.get("steps", "").split(","):
+        if text:
+            step_id, _, rest = text.partition("=")
+            status, attempt, fence = rest.split("/")
+            yield Move(step_id, status, int(attempt), int(fence))
+
+
+def _one_outcome(run: RunFacts) -> Found:
+    seen: Counter[tuple[int, str]] = Counter()
+    for event in run.events:
+        if event.event == RESTORED:
+            seen.clear()
+            continue
+        seen.update((event.generation, move.step_id) for move in moves(event) if move.status == StepStatus.COMPLETED)
+    for (generation, step_id), times in seen.items():
+        if times > 1:
+            yield "duplicate", f"{step_id} was committed {times} times in generation {generation}"
+
+
+def grants(events: Sequence[Happened]) -> Iterator[tuple[Happened, Move]]:
+    """Each claim that was granted. A later transition of a running step shows the same fence, and is none."""
+    known: set[tuple[str, int]] = set()
+    for event in events:
+        for move in moves(event):
+            if move.status == StepStatus.RUNNING and (move.step_id, move.fence) not in known:
+                known.add((move.step_id, move.fence))
+                if event.event != RESTORED:
+                    yield event, move
+
+
+def _fences_grow(run: RunFacts) -> Found:
+    newest = 0
+    for _, move in grants(run.events):
+        if move.fence <= newest:
+            yield "other", f"{move.step_id} was granted fence {move.fence} after {newest}"
+        newest = max(newest, move.fence)
+    yield from _newest_committed(run)
+
+
+def _newest_committed(run: RunFacts) -> Found:
+    held: dict[str, int] = {}
+    for event in run.events:
+        if event.event == RESTORED:
+            held.clear()
+        for move in moves(event):
+            if move.status == StepStatus.COMPLETED and move.fence < held.get(move.step_id, 0):
+                yield "other", f"{move.step_id} was committed with fence {move.fence}, not {held[move.step_id]}"
+            if move.status == StepStatus.RUNNING:
+                held[move.step_id] = move.fence
+
+
+def _needs_first(run: RunFacts) -> Found:
+    needs, status = {step.id: step.needs for step in run.steps}, dict[str, str]()
+    granted = {(event.version, move.step_id) for event, move in grants(run.events)}
+    for event in run.events:
+        status |= {move.step_id: move.status for move in moves(event)}
+        for move in moves(event):
+            missing = [need for need in needs.get(move.step_id, ()) if status.get(need) != StepStatus.COMPLETED]
+            if missing and (event.version, move.step_id) in granted:
+                yield (
+                    "other",
+                    f"{move.step_id} started while {missing[0]}, which it needs, was {status.get(missing[0])}",
+                )
+
+
+def _none_after(run: RunFacts) -> Found:
+    granted: dict[int, list[str]] = {}
+    for event, move in grants(run.events):
+        granted.setdefault(event.version, []).append(move.step_id)
+    left = None
+    for event in run.events:
+        left = None if event.event == RETRIED else left
+        if left and event.version in granted:
+            yield "other", f"{', '.join(granted[event.version])} started after {left}"
+        left = event.event if event.event in LEFT_RUNNING else left
+
+
+def _one_policy(run: RunFacts) -> Found:
+    for event in run.events:
+        found = event.fields.get("policy_hash")
+        if found and found != run.policy_hash:
+            yield (
+                "other",
+                f"{event.event} (version {event.version}) under policy {found[:12]}, not {run.policy_hash[:12]}",
+            )
+
+
+def _versions(run: RunFacts) -> Found:
+    versions = [event.version for event in run.events]
+    if versions != sorted(set(versions)):
+        yield "other", f"versions go back: {versions}"
+        return
+    for before, event in zip(versions, run.events[1:], strict=False):
+        if event.version != before + 1 and not any(one.event == RESTORED for one in run.events):
+            yield "other", f"version {event.version} follows {before}"
+
+
+def _ends(run: RunFacts) -> Found:
+    if run.status not in RUN_TERMINAL:
+        yield "stuck", f"it is still {run.status}"
+    elif run.ended_at and run.bound_at and run.ended_at > run.bound_at:
+        yield "stuck", f"it ended {(run.ended_at - run.bound_at) / 1000:.1f} s after its bound"
+
+
+def _one_end(run: RunFacts) -> Found:
+    ended: str | None = None
+    for event in run.events:
+        if event.event in (RETRIED, RESTORED):
+            ended = None
+        elif ended:
+            yield "other", f"{event.event} after {ended}"
+        if event.event in ENDS:
+            ended = event.event
+
+
+# ---- from the log of effects
+
+
+def _acts(run: RunFacts, step: StepFacts, *whats: str) -> list[Act]:
+    return [act for act in run.acts if act.step_id == step.id and act.what in whats]
+
+
+def _of_class(run: RunFacts, effect: EffectClass) -> Iterator[StepFacts]:
+    return (step for step in run.steps if step.effect == effect)
+
+
+def _transactions(run: RunFacts) -> Found:
+    for step in _of_class(run, EffectClass.TRANSACTIONAL):
+        times = len(_acts(run, step, ACTED))
+        if times > 1 + run.again:
+            yield "duplicate", f"{step.id} ({step.action}, transactional) was applied {times} times"
+
+
+def _starts(run: RunFacts) -> Found:
+    for step in _of_class(run, EffectClass.ONCE):
+        begun, denied = len(_acts(run, step, BEGAN)), _denied(run, step)
+        if begun > 1 + denied + run.again:
+            yield "duplicate", f"{step.id} ({step.action}, once) was started {begun} times; {denied} did not happen"
+    yield from _lying_probes(run)
+    for step in _of_class(run, EffectClass.KEYED):
+        keys = {act.key for act in _acts(run, step, BEGAN)}
+        if len(keys) > 1 + run.again:
+            yield "duplicate", f"{step.id} ({step.action}, keyed) was asked for under {len(keys)} keys"
+
+
+def _lying_probes(run: RunFacts) -> Found:
+    """Whoever says that nothing happened is believed; so it must not be said of what has acted."""
+    for step in run.steps:
+        acted = {act.attempt: act.number for act in _acts(run, step, ACTED)}
+        for said in _acts(run, step, ASKED):
+            if not said.details.get("landed") and said.number > acted.get(said.attempt, said.number):
+                yield "duplicate", f"the probe of {step.id} ({step.action}) says that it did not happen, and it had"
+
+
+def _denied(run: RunFacts, step: StepFacts) -> int:
+    """How often somebody who can know said that the effect had not happened."""
+    said = [act for act in _acts(run, step, ASKED) if not act.details.get("landed")]
+    raised = [act for act in _acts(run, step, RAISED) if act.details.get("no_effect")]
+    return len(said) + len(raised)
+
+
+def _accounted(run: RunFacts) -> Found:
+    for step in run.steps:
+        if step.status == StepStatus.COMPLETED and not _acts(run, step, BEGAN):
+            yield "loss", f"{step.id} ({step.action}) is completed, and its action never began"
+        if step.effect != EffectClass.PURE:
+            yield from _effect(run, step)
+
+
+def _effect(run: RunFacts, step: StepFacts) -> Found:
+    acted, undone = _acts(run, step, ACTED), _acts(run, step, UNDONE)
+    if step.status == StepStatus.COMPLETED and undone:
+        yield "other", f"{step.id} is completed, and was undone"
+    elif step.status == StepStatus.COMPENSATED:
+        yield from _undone(run, step, acted, undone)
+    elif step.status != StepStatus.COMPLETED and acted and step.id not in run.letters:
+        yield "loss", f"{step.id} is {step.status}, its effect stands, and no letter says so"
+
+
+def _undone(run: RunFacts, step: StepFacts, acted: list[Act], undone: list[Act]) -> Found:
+    if not undone:
+        yield "loss", f"{step.id} is said to be undone, and its compensation never returned"
+        return
+    repeatable = step.effect in (EffectClass.IDEMPOTENT, EffectClass.KEYED)
+    if not repeatable and len(undone) > 1 + (step.id in run.late):
+        yield "duplicate", f"{step.id} was undone {len(undone)} times"
+    if acted and acted[-1].number > undone[-1].number and step.id not in run.letters:
+        yield "loss", f"{step.id} acted after it was undone, and no letter says so"
+    yield from _in_order(run, step)
+
+
+def _in_order(run: RunFacts, step: StepFacts) -> Found:
+    """None is undone before all that needed it."""
+    began = _acts(run, step, UNDOING)
+    for other in run.steps:
+        if step.id not in other.needs or other.status != StepStatus.COMPENSATED:
+            continue
+        ended = _acts(run, other, UNDONE)
+        if began and ended and ended[0].number > began[0].number:
+            yield "other", f"{step.id} was undone before {other.id}, which needed it"
+
+
+def _own_inputs(run: RunFacts) -> Found:
+    for step in run.steps:
+        seen = {str(act.details.get("inputs")) for act in _acts(run, step, BEGAN)}
+        strange = seen - {step.inputs, "None"} if step.inputs else set()
+        if strange:
+            yield "other", f"{step.id} ({step.action}) was given inputs that are not its run's"
+
+
+CHECKS: Final[dict[str, Callable[[RunFacts], Found]]] = {
+    "I1": _one_outcome,
+    "I2": _fences_grow,
+    "I3": _needs_first,
+    "I4": _none_after,
+    "I5": _transactions,
+    "I6": _starts,
+    "I7": _one_policy,
+    "I8": _versions,
+    "I9": _ends,
+    "I10": _accounted,
+    "I11": _own_inputs,
+    "I12": _one_end,
+}

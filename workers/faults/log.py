@@ -1,0 +1,115 @@
+"""The log of effects from both ends: workers tell the witness, the kit reads what it wrote down."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+FOLDER: Final = "MANDORS_FAULTS"  # environment: where pipe, log and orders lie; no setting of Mandor's, hence the S
+PIPE: Final = "witness.pipe"
+LOG: Final = "effects.jsonl"
+FULL_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A line of the log.
+
+    what: `began`, `acted` or `raised` of an action; `undoing`, `undone` or `undo_raised` of a compensation; `asked` of
+    a probe; `ordered` of an order that is carried out now. number: in the order of the witness, whose time is `at` (ms
+    since the epoch). details: more, by what it is.
+    """
+
+    what: str
+    run_id: str
+    step_id: str
+    number: int
+    at: int
+    attempt: int = 0
+    fence: int = 0
+    key: str = ""
+    pid: int = 0
+    details: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+def folder() -> Path:
+    """Where the kit of this process lies."""
+    return Path(os.environ[FOLDER])
+
+
+def tell(what: str, run_id: str, step_id: str, **fields: Any) -> None:
+    """One line to the witness, written whole. OSError: there is no witness."""
+    line = {"what": what, "run_id": run_id, "step_id": step_id, "pid": os.getpid(), **fields}
+    write(folder() / PIPE, json.dumps(line).encode() + b"\n")
+
+
+def write(pipe: Path, line: bytes) -> None:
+    """A pipe that is full is waited for; one that nobody reads is an error."""
+    descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            try:
+                os.write(descriptor, line)
+            except BlockingIOError:
+                time.sleep(FULL_S)
+            else:
+                return
+    finally:
+        os.close(descriptor)
+
+
+def fingerprint(params: BaseModel) -> str:
+    """What tells the inputs of one step from those of another."""
+    return hashlib.sha256(params.model_dump_json().encode()).hexdigest()[:16]
+
+
+class Log:
+    """What the witness wrote down so far."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._read = 0
+        self._acts: list[Act] = []
+        self._marks = count(1)
+
+    def acts(self, *, run_ids: Iterable[str] | None = None, what: str | None = None) -> list[Act]:
+        """The lines that are there, of these runs and of this kind."""
+        self._acts += self._news()
+        wanted = None if run_ids is None else set(run_ids)
+        return [act for act in self._acts if (wanted is None or act.run_id in wanted) and what in (None, act.what)]
+
+    def mark(self) -> str:
+        """Put a line behind all that was told so far; once it is there, so are they."""
+        name = f"mark-{next(self._marks)}"
+        line = json.dumps({"what": "mark", "run_id": name, "step_id": "", "pid": os.getpid()})
+        write(self._place / PIPE, line.encode() + b"\n")
+        return name
+
+    def has(self, mark: str) -> bool:
+        """Whether everything before the mark can be read."""
+        return bool(self.acts(run_ids=[mark]))
+
+    def _news(self) -> Iterator[Act]:
+        file = self._place / LOG
+        if not file.exists():
+            return
+        with file.open("rb") as lines:
+            lines.seek(self._read)
+            for line in lines:
+                if not line.endswith(b"\n"):  # still being written
+                    return
+                self._read += len(line)
+                yield act_of(json.loads(line))
+
+
+def act_of(told: dict[str, Any]) -> Act:
+    """A line as it was written down."""
+    known = {name: told.pop(name) for name in Act.__dataclass_fields__ if name in told}
+    return Act(**known, details=told)

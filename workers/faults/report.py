@@ -1,0 +1,242 @@
+"""What came of the scenarios: verdicts, and a certificate over all of them; as text, JSON and JUnit. Pure."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from schemas.states import EffectClass
+from workers.faults.invariants import RunFacts, Sort, Violation, broken, moves
+from workers.faults.scene import Fault, Scene, Wanted
+
+SORTS: Final[tuple[Sort, ...]] = ("duplicate", "loss", "stuck", "other")
+IN_DOUBT, EXHAUSTED = "in_doubt", "retry_exhausted"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """From a fault to the next transition of what it was done to."""
+
+    fault: str
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One scenario, judged. ends: runs by their status; acts: effects by class. error: it could not be played."""
+
+    name: str
+    title: str
+    seconds: float
+    ends: dict[str, int] = field(default_factory=dict)
+    effects: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    recoveries: tuple[Recovery, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    error: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything holds."""
+        return not self.violations and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All of it. driven: what was driven, in words; bound_ms: lease and two sweeps, what a lost worker costs."""
+
+    seed: int
+    driven: str
+    bound_ms: int
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every scenario did."""
+        return all(outcome.passed for outcome in self.outcomes)
+
+
+# ---- judging
+
+
+def judge(scene: Scene, title: str, facts: Sequence[RunFacts], seconds: float) -> Outcome:
+    """Hold what is known of a scenario's runs against what is promised."""
+    wanted = {run.run_id: run for run in scene.runs}
+    violations = [
+        *(one for run in facts for one in broken(run)),
+        *(one for run in facts for one in unexpected(run, wanted[run.run_id])),
+        *(Violation(scene.name, "other", "", text) for text in scene.wrong),
+    ]
+    return Outcome(
+        name=scene.name,
+        title=title,
+        seconds=round(seconds, 1),
+        ends=dict(Counter(run.status for run in facts)),
+        effects=effects_of(facts),
+        faults=dict(Counter(fault.text for fault in scene.faults)),
+        recoveries=tuple(recoveries(scene.faults, facts)),
+        violations=tuple(violations),
+    )
+
+
+def unexpected(run: RunFacts, wanted: Wanted) -> Iterator[Violation]:
+    """A crash costs time, not work: a run must get where it was to get, unless an effect of it is in doubt for good."""
+    if run.status in wanted.ends or any(_is_excused(run, step_id) for step_id in run.letters):
+        return
+    yield Violation("end", "loss", run.run_id, f"it is {run.status}, not {' or '.join(sorted(wanted.ends))}")
+
+
+def _is_excused(run: RunFacts, step_id: str) -> bool:
+    """A `once` step of which nobody knows is not run again; nor one that has had the only attempt it is given."""
+    step = next((one for one in run.steps if one.id == step_id), None)
+    if step is None:
+        return False
+    reasons = run.letters[step_id]
+    doubtful = step.effect == EffectClass.ONCE and IN_DOUBT in reasons
+    return doubtful or (step.max_attempts == 1 and EXHAUSTED in reasons)
+
+
+def effects_of(facts: Sequence[RunFacts]) -> dict[str, int]:
+    """How often actions of each class came to their end."""
+    counted: Counter[str] = Counter()
+    for run in facts:
+        classes = {step.id: step.effect for step in run.steps}
+        counted.update(classes[act.step_id] for act in run.acts if act.what == "acted" and act.step_id in classes)
+    return dict(counted)
+
+
+def recoveries(faults: Sequence[Fault], facts: Sequence[RunFacts]) -> Iterator[Recovery]:
+    """How long it took until what was interrupted moved on."""
+    by_id = {run.run_id: run for run in facts}
+    for fault in faults:
+        run = by_id.get(fault.run_id)
+        at = _next_move(run, fault) if run is not None and fault.interrupts else None
+        if at is not None:
+            yield Recovery(fault.text, at - fault.at)
+
+
+def _next_move(run: RunFacts, fault: Fault) -> int | None:
+    for event in run.events:
+        moved = [move.step_id for move in moves(event)]
+        if event.at >= fault.at and (fault.step_id is None or fault.step_id in moved):
+            return event.at
+    return None
+
+
+# ---- the certificate
+
+
+def certificate(report: Report) -> dict[str, Any]:
+    """Counts over all scenarios, and the times that recoveries took (ms)."""
+    outcomes = report.outcomes
+    sorts = Counter(violation.sort for outcome in outcomes for violation in outcome.violations)
+    times = sorted(one.ms for outcome in outcomes for one in outcome.recoveries)
+    return {
+        "verdict": "passed" if report.passed else "failed",
+        "scenarios": len(outcomes),
+        "failed": [outcome.name for outcome in outcomes if not outcome.passed],
+        "runs": _sum(outcome.ends for outcome in outcomes),
+        "effects": _sum(outcome.effects for outcome in outcomes),
+        "faults": sum(sum(outcome.faults.values()) for outcome in outcomes),
+        "duplicates": sorts["duplicate"],
+        "losses": sorts["loss"],
+        "stuck": sorts["stuck"],
+        "other": sorts["other"],
+        "recovery_ms": {"count": len(times), "median": _median(times), "slowest": times[-1] if times else None},
+        "lease_and_two_sweeps_ms": report.bound_ms,
+    }
+
+
+def _sum(counted: Iterator[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counted:
+        total.update(one)
+    return dict(sorted(total.items()))
+
+
+def _median(times: list[int]) -> int | None:
+    return round(statistics.median(times)) if times else None
+
+
+# ---- as it is printed
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "seed": report.seed,
+        "driven": report.driven,
+        "certificate": certificate(report),
+        "scenarios": [{**asdict(outcome), "passed": outcome.passed} for outcome in report.outcomes],
+    }
+
+
+def line(outcome: Outcome) -> str:
+    """One scenario, in a line."""
+    word = "ok" if outcome.passed else "BROKEN" if outcome.violations else "ERROR"
+    runs, faults = sum(outcome.ends.values()), sum(outcome.faults.values())
+    return f"{outcome.name:<4} {word:<7}{outcome.seconds:5.1f} s  {runs:>3} runs {faults:>4} faults  {outcome.title}"
+
+
+def wrong(outcome: Outcome) -> Iterator[str]:
+    """What is wrong with it, a line each."""
+    if outcome.error:
+        yield f"     {outcome.error}"
+    for violation in outcome.violations:
+        yield f"     {violation.invariant}: {violation.text}" + (f" ({violation.run_id})" if violation.run_id else "")
+
+
+def text(report: Report) -> Iterator[str]:
+    """The certificate, for people."""
+    said = certificate(report)
+    times = said["recovery_ms"]
+    yield f"certificate of {report.driven}: {said['verdict'].upper()}"
+    yield f"  duplicates  {said['duplicates']}"
+    yield f"  losses      {said['losses']}"
+    yield f"  stuck       {said['stuck']}"
+    if said["other"]:
+        yield f"  other       {said['other']}"
+    if times["count"]:
+        median, slowest = times["median"] / 1000, times["slowest"] / 1000
+        yield f"  recovery    median {median:.1f} s, slowest {slowest:.1f} s, of {times['count']}"
+    yield f"  runs        {_counts(said['runs'])}"
+    yield f"  effects     {_counts(said['effects'])}"
+    yield f"  faults      {said['faults']}, in {said['scenarios']} scenarios"
+
+
+def _counts(counted: dict[str, int]) -> str:
+    return ", ".join(f"{number} {word}" for word, number in counted.items()) or "none"
+
+
+def junit(report: Report) -> bytes:
+    """For a CI server: one test case for each scenario."""
+    outcomes = report.outcomes
+    failures, errors = sum(bool(one.violations) for one in outcomes), sum(one.error is not None for one in outcomes)
+    suite = ET.Element(
+        "testsuite",
+        name="mandor.faults",
+        tests=str(len(outcomes)),
+        failures=str(failures),
+        errors=str(errors),
+        time=f"{sum(one.seconds for one in outcomes):.1f}",
+    )
+    properties = ET.SubElement(suite, "properties")
+    for name, value in (("seed", report.seed), ("driven", report.driven)):
+        ET.SubElement(properties, "property", name=name, value=str(value))
+    for outcome in outcomes:
+        _case(suite, outcome)
+    tree: bytes = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return tree
+
+
+def _case(suite: ET.Element, outcome: Outcome) -> None:
+    case = ET.SubElement(
+        suite, "testcase", classname="mandor.faults", name=f"{outcome.name} {outcome.title}", time=f"{outcome.seconds}"
+    )
+    told = "\n".join(wrong(outcome)) or None
+    if outcome.violations:
+        ET.SubElement(case, "failure", message=f"{len(outcome.violations)} violations").text = told
+    elif outcome.error is not None:
+        ET.SubElement(case, "error", message=outcome.error).text = told

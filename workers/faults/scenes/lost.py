@@ -1,0 +1,122 @@
+"""Processes that are killed: children, whole workers, whoever publishes."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from orchestrator.store.views import StepState
+from schemas.states import EffectClass
+from workers.faults.floor import Floor
+from workers.faults.hands import SLOTS, STEP_WORKERS
+from workers.faults.log import Act
+from workers.faults.orders import Order
+from workers.faults.scene import UNDONE, Scene, Wanted
+
+AFTER_THE_EFFECT: Final = ("acted", "landed")
+AFTER_THE_UNDO: Final = ("undone", "undo_landed")
+ANYWHERE: Final = ("claimed", "began", "acted", "landed", "committed")
+OPENED_FIRST: Final = (EffectClass.KEYED, EffectClass.ONCE)
+RUNS: Final = 3
+
+
+def child_after_effect(floor: Floor, scene: Scene) -> None:
+    """S1. The first attempt of every step, and of every undo of a run whose last step fails."""
+    runs = floor.announce(scene, RUNS)
+    undone = floor.announce(scene, 1, UNDONE)
+    floor.order(
+        [
+            *(held(scene, run, step.id, AFTER_THE_EFFECT) for run in runs for step in floor.steps),
+            *(held(scene, run, step.id, AFTER_THE_UNDO) for run in undone for step in floor.steps[:-1]),
+            *(Order(f"{run.run_id}.fail", run.run_id, floor.steps[-1].id, "began", "fail") for run in undone),
+        ]
+    )
+    floor.submit([*runs, *undone])
+    floor.until_over(scene, lambda: floor.kill_holding(scene))
+
+
+def held(scene: Scene, run: Wanted, step_id: str, places: tuple[str, ...]) -> Order:
+    """An order to hold at one of these places."""
+    return Order(f"{run.run_id}.{step_id}", run.run_id, step_id, scene.draw.choice(places), "hold")
+
+
+def every_slot(floor: Floor, scene: Scene) -> None:
+    """S2. As many first steps as there are slots are killed at once; the others wait behind them in the queue."""
+    slots = SLOTS * len(STEP_WORKERS)
+    runs, first = floor.announce(scene, slots + RUNS), floor.steps[0].id
+    floor.order(held(scene, run, first, AFTER_THE_EFFECT) for run in runs)
+    floor.submit(runs)
+    floor.until(lambda: len(floor.holding(scene)) == slots, "a step after its effect in every slot")
+    floor.order([])
+    floor.kill_holding(scene)
+    floor.until_over(scene)
+
+
+def whole_worker(floor: Floor, scene: Scene) -> None:
+    """S3. Steps are stopped wherever chance wants it, then the worker that has most of them is killed."""
+    hold_anywhere(floor, scene, floor.announce(scene, SLOTS * len(STEP_WORKERS)))
+    worker = fullest(floor, scene)
+    lost = held_by(floor, scene, worker)
+    floor.order([])
+    floor.hands.kill(worker)
+    for act in lost:
+        scene.fault(f"{worker} killed, {act.details['place']}", act.run_id, act.step_id)
+    floor.let_go(floor.holding(scene))
+    floor.until_over(scene)
+
+
+def hold_anywhere(floor: Floor, scene: Scene, runs: list[Wanted]) -> None:
+    """Submit runs, each with one step that holds somewhere, and wait until all of them do."""
+    chosen = [scene.draw.choice(floor.steps) for _ in runs]
+    floor.order(held(scene, run, step.id, places_of(step)) for run, step in zip(runs, chosen, strict=True))
+    floor.submit(runs)
+    floor.until(lambda: len({act.run_id for act in floor.holding(scene)}) == len(runs), "a step of each run held")
+
+
+def places_of(step: StepState) -> tuple[str, ...]:
+    """Where an attempt of it can be stopped."""
+    return (*ANYWHERE, "opened") if step.effect in OPENED_FIRST else ANYWHERE
+
+
+def fullest(floor: Floor, scene: Scene) -> str:
+    """The step worker that holds most."""
+    names = (floor.worker_of(act) for act in floor.holding(scene))
+    return Counter(name for name in names if name in STEP_WORKERS).most_common(1)[0][0]
+
+
+def held_by(floor: Floor, scene: Scene, worker: str) -> list[Act]:
+    """What holds in this worker."""
+    return [act for act in floor.holding(scene) if floor.worker_of(act) == worker]
+
+
+def around_publishes(floor: Floor, scene: Scene) -> None:
+    """S12. One run for each message of a run's life and each side of its publish; whoever sends it dies there."""
+    messages = ["plan", "settle", *(f"step:{step.id}" for step in floor.steps)]
+    deaths = [(message, place) for message in messages for place in ("sending", "sent")]
+    runs = floor.announce(scene, len(deaths))
+    has_effects = [step.id for step in floor.steps[:-1] if step.effect != EffectClass.PURE]
+    undoing = [(f"undo:{step_id}", place) for step_id in has_effects for place in ("sending", "sent")]
+    undone = floor.announce(scene, len(undoing), UNDONE)
+    last = floor.steps[-1].id
+    floor.order(
+        [
+            *(_dies(run, *death) for run, death in zip([*runs, *undone], [*deaths, *undoing], strict=True)),
+            *(Order(f"{run.run_id}.fail", run.run_id, last, "began", "fail") for run in undone),
+        ]
+    )
+    floor.send([*runs, *undone])
+    floor.until_over(scene)
+    for act in floor.ordered(scene):
+        if act.details["deed"] == "die":
+            scene.fault(f"killed {act.details['place']} {act.step_id}", act.run_id, at=act.at)
+
+
+def _dies(run: Wanted, message: str, place: str) -> Order:
+    return Order(f"{run.run_id}.{message}.{place}", run.run_id, message, place, "die")
+
+
+LOST: Final[dict[str, Callable[[Floor, Scene], None]]] = {
+    "S1": child_after_effect,
+    "S2": every_slot,
+    "S3": whole_worker,
+    "S12": around_publishes,
+}
