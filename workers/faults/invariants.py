@@ -47,8 +47,8 @@ class RunFacts:
     """All that is known of a run when all is over.
 
     events: all of them, or (told: false) those that were told before the store forgot the run. ended_at, bound_at: ms
-    since the epoch. letters: reasons of dead letters, by step. late: steps whose landing was refused. again: how often a
-    person had something of it done once more.
+    since the epoch. letters: reasons of dead letters, by step. late: steps whose landing was refused. again: how often
+    a person had something of it done once more.
     """
 
     run_id: str
