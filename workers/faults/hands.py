@@ -105,10 +105,13 @@ class Hands:
         """SIGCONT to the same."""
         self._runner.child(name).signal_group(signal.SIGCONT)
 
-    def end(self) -> None:
+    def kill_all(self) -> None:
         """End them all now: nothing here is worth waiting for."""
         for name in self._runner.running():
             self._runner.kill(name)
+
+    def end(self) -> None:
+        """Nothing is to be guarded any more."""
         self._runner.stop_all()
 
     def _write(self, name: str, line: str) -> None:

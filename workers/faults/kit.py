@@ -125,8 +125,11 @@ def _installation(options: Options, home: Path, interrupts: Interrupts) -> Itera
         yield _floor(options, home, server, processes)
     finally:
         interrupts.ignore()
-        processes.end()
+        processes.kill_all()
+        group = server.pid
         server.stop()
+        processes.forget(group)
+        processes.end()
 
 
 def environment(options: Options, home: Path, redis_url: str) -> dict[str, str]:
