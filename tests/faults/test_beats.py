@@ -31,14 +31,14 @@ def test_two_beats_are_harmless(new_system: Any) -> None:
         assert [event.event for event in system.events(run_id)].count("run.succeeded") == 1
 
 
-def test_without_a_beat_nothing_is_lost(new_system: Any) -> None:
+def test_with_a_beat_that_is_alive_and_sends_nothing_nothing_is_lost(new_system: Any) -> None:
     """Nobody looks for a while that is long against every lease; healthy steps go on, the dead ones afterwards."""
     system = new_system()
     system.start_control()
     system.start_steps("first", concurrency=1)
     lost = system.submit(step("test.note", "a", value="x", hold_s=600))
     eventually(lambda: system.effects(run_id=lost, what="began"))
-    system.processes.kill("beat")
+    system.processes.freeze("beat")
     system.processes.kill("first")
     system.start_steps("second", concurrency=1)
     healthy = system.submit(step("test.note", "a", value="x"), step("test.note", "b", value="y"))
@@ -46,7 +46,7 @@ def test_without_a_beat_nothing_is_lost(new_system: Any) -> None:
     lapsed = system.view(lost).steps[0]
     eventually(lambda: system.view(lost).steps[0].status == "STALE", what="a lease that nobody ends")
     assert lapsed.attempt == 1
-    system.processes.beat("new-beat")
+    system.processes.thaw("beat")
     view = system.wait(lost)
     assert (view.status, view.steps[0].attempt) == ("succeeded", 2)
 
