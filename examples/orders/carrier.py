@@ -7,7 +7,8 @@ gets the booking of the first. Each request is written down too, so that afterwa
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,16 @@ def audit(path: Path) -> Books:
         bookings = connection.execute("select count(*) from bookings").fetchone()[0]
         repeated = connection.execute("select count(*) from requests where known").fetchone()[0]
     return Books(bookings, twice, repeated)
+
+
+def complaints(run_ids: Sequence[str]) -> Iterator[str]:
+    """For `mandor faults run --audit`: steps of these runs that have more than one parcel, under several keys."""
+    with _transaction(database()) as connection:
+        keys = [key for (key,) in connection.execute("select key from bookings")]
+    steps = Counter(tuple(key.split(":")[1:3]) for key in keys)
+    for (run_id, step_id), parcels in steps.items():
+        if run_id in run_ids and parcels > 1:
+            yield f"{parcels} parcels for {step_id} of run {run_id}"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from examples.orders import carrier
 from tests.support.environment import ROOT, clean_environment
 from tests.support.system import plan_text, step
 from tests.support.up import processes_below
@@ -118,10 +119,30 @@ def test_a_users_own_planner(kit: Kit) -> None:
     }
     modules = "examples.orders.actions,examples.orders.planner"
     driven = ("--actions", modules, "--planner", "orders.fulfil", "--context", json.dumps(order))
-    code, told = kit.call("--scenario", "S1,S10", *driven, ORDERS_HOME=str(kit.folder))
+    audit = ("--audit", "examples.orders.carrier:complaints")
+    code, told = kit.call("--scenario", "S1,S10", *driven, *audit, ORDERS_HOME=str(kit.folder))
     assert code == 0, told
+    assert carrier.audit(kit.folder / "carrier.db").repeated > 0
     assert told["driven"] == modules
     assert told["certificate"]["effects"]["keyed"] >= 3
+
+
+@pytest.mark.full
+def test_guards_that_do_not_hold_are_found(kit: Kit) -> None:
+    """An open row lets everybody in, and undoing is said to be done without having been."""
+    modules = "workers.faults.example,tests.support.sabotage"
+    driven = ("--actions", modules, "--planner", "faults.order", "--context", json.dumps({"order": "x"}))
+    code, told = kit.call("--scenario", "S1", "--seed", "7", *driven)
+    assert code == 1
+    found = {(one["invariant"], one["sort"]) for one in told["scenarios"][0]["violations"]}
+    assert {("I6", "duplicate"), ("I10", "loss")} <= found
+
+
+@pytest.mark.full
+def test_what_an_audit_finds_is_a_violation(kit: Kit) -> None:
+    code, told = kit.call("--scenario", "S10", "--audit", "tests.support.lying:complaints")
+    assert code == 1
+    assert [(one["invariant"], one["text"]) for one in told["scenarios"][0]["violations"]] == [("audit", "4 runs")]
 
 
 @pytest.mark.full
@@ -148,9 +169,10 @@ def test_what_does_not_work_without_faults_is_told_first(kit: Kit) -> None:
 
 @pytest.mark.full
 def test_a_module_that_cannot_be_imported_is_named(kit: Kit) -> None:
-    code, told = kit.call("--actions", "no_such_shop", "--planner", "a")
-    assert (code, told["error"]["kind"]) == (2, "config")
-    assert "no_such_shop" in told["error"]["message"]
+    for wrong in (("--actions", "no_such_shop", "--planner", "a"), ("--audit", "no_such_shop:books")):
+        code, told = kit.call(*wrong)
+        assert (code, told["error"]["kind"]) == (2, "config")
+        assert "no_such_shop" in told["error"]["message"]
     kit.assert_nothing_is_left()
 
 

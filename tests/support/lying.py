@@ -1,4 +1,6 @@
-"""An action whose probe does not look. Loaded by the fault kit, which must find out."""
+"""An action whose probe does not look, and an audit that always complains. The fault kit must tell."""
+
+from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
@@ -26,3 +28,7 @@ def find(params: Letter, ctx: Context) -> Sent | None:
 @action("test.refuse", effect="pure", attempts=1)
 def refuse(params: Letter, ctx: Context) -> Sent:
     raise RuntimeError("nobody lives there")
+
+
+def complaints(run_ids: Sequence[str]) -> Iterator[str]:
+    yield f"{len(run_ids)} runs"

@@ -2,8 +2,9 @@
 
 import json
 import random
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,6 +12,10 @@ from orchestrator.cli import inputs, output
 from orchestrator.cli.command import NO, Group
 from orchestrator.cli.waiting import waiting_for
 from workers.faults.titles import TITLES
+
+if TYPE_CHECKING:
+    from workers.faults.kit import Options
+    from workers.faults.report import Outcome
 
 SEEDS: Final = 10**6
 
@@ -29,6 +34,7 @@ def group() -> None:
 @click.option("--plan", "plan_file", metavar="FILE|-", help="A ready plan that is driven, instead.")
 @click.option("--context", metavar="JSON", help="The context of every run; none given: the empty one.")
 @click.option("--context-file", metavar="FILE|-", help="The same from a file.")
+@click.option("--audit", metavar="MODULE:FUNCTION", help="Asked after each scenario what is wrong with your world.")
 @click.option("--junit", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Also write JUnit XML.")
 @click.option("--keep", is_flag=True, help="Keep the temporary home: ledger, log of effects, output of all processes.")
 def run(
@@ -40,6 +46,7 @@ def run(
     plan_file: str | None,
     context: str | None,
     context_file: str | None,
+    audit: str | None,
     junit: Path | None,
     keep: bool,
 ) -> None:
@@ -47,7 +54,8 @@ def run(
     promised. It ends in a certificate: duplicates, losses, what was stuck, how long recovery took.
 
     Without --actions the kit's own example is driven: one action of each effect class. With yours, their effects really
-    happen: name services that may be tried. Nothing of your installation is used: no MANDOR_* or CELERY_* variable
+    happen: name services that may be tried. --audit names a function of yours that gets the run ids of a scenario and
+    answers what is wrong outside, as texts. Nothing of your installation is used: no MANDOR_* or CELERY_* variable
     reaches it, and the server is one of its own. Exit 1 if something does not hold.
 
     \b
@@ -55,6 +63,7 @@ def run(
       mandor faults run
       mandor faults run --scenario S1,S3 --seed 4711
       mandor faults run --actions shop.actions --plan plan.json --context-file order.json --junit faults.xml
+      mandor faults run --actions shop.actions --plan plan.json --audit shop.books:complaints
       mandor faults run --actions shop.actions --planner shop.checkout --context '{"card": "4242", "prices": [990]}'
     """
     if only_list:
@@ -71,6 +80,7 @@ def run(
         planner=planner,
         plan=inputs.read_text(plan_file) if plan_file else None,
         context=_context(inputs.one_text("context", context, context_file)),
+        audit=audit,
         keep=keep,
     )
     _play(options, junit)
@@ -107,35 +117,44 @@ def _check(actions: str | None, planner: str | None, plan: str | None, context: 
         raise click.UsageError(f"--junit: there is no folder {junit.parent}")
 
 
-def _play(options: Any, junit: Path | None) -> None:
+def _play(options: "Options", junit: Path | None) -> None:
     from workers.faults import kit, report
 
-    _say(f"seed {options.seed}; {options.driven}; {len(options.scenarios)} scenarios")
-    with waiting_for("at work"):
-        played = kit.play(options, _tell)
+    screen = Screen(quiet=output.as_json())
+    screen.say(f"seed {options.seed}; {options.subject}; {len(options.scenarios)} scenarios")
+    played = kit.play(options, screen)
     if junit is not None:
         junit.write_bytes(report.junit(played))
     if output.as_json():
         output.print_json(report.as_json(played))
-    else:
-        click.echo("\n".join(["", *report.text(played), f"again: {again(options)}"]))
+    screen.say("\n".join(["", *report.text(played), f"again: {again(options)}"]))
     if not played.passed:
         click.get_current_context().exit(NO)
 
 
-def _say(text: str) -> None:
-    if not output.as_json():
-        click.echo(text)
+class Screen:
+    """A line for each scenario as soon as it is over; at a terminal, a sign of life until then."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def say(self, text: str) -> None:
+        """Some lines for people."""
+        if not self._quiet:
+            click.echo(text)
+
+    def during(self, what: str) -> AbstractContextManager[None]:
+        """Shown while it lasts."""
+        return waiting_for(what)
+
+    def judged(self, outcome: "Outcome") -> None:
+        """What came of a scenario."""
+        from workers.faults import report
+
+        self.say("\n".join([report.line(outcome), *report.wrong(outcome)]))
 
 
-def _tell(outcome: Any) -> None:
-    from workers.faults import report
-
-    if not output.as_json():
-        click.echo("\n".join([report.line(outcome), *report.wrong(outcome)]))
-
-
-def again(options: Any) -> str:
+def again(options: "Options") -> str:
     """The same scenarios with the same draws."""
     return f"mandor faults run --scenario {','.join(options.scenarios)} --seed {options.seed}" + (
         "" if options.actions is None else f" --actions {options.actions} …"

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from orchestrator.submission import FROM_BROKER
 from schemas.ids import run_id_for
 from schemas.states import RUN_TERMINAL
 from workers.faults import orders, trouble
+from workers.faults.driven import Driven
 from workers.faults.hands import Hands
 from workers.faults.log import Act, Log
 from workers.faults.orders import Order
@@ -29,7 +29,6 @@ from workers.faults.scene import SUCCEEDED, Scene, Wanted
 
 SESSION: Final = "faults"  # of all runs: nothing may be keyed by it
 LOOK_S: Final = 0.05
-PATIENCE_S: Final = 60.0
 ANSWER_S: Final = 30.0
 
 
@@ -37,21 +36,6 @@ class TooLate(MandorError):
     """What was bound to happen did not, in the time that it has."""
 
     kind = "too_late"
-
-
-@dataclass(frozen=True, slots=True)
-class Driven:
-    """What is driven: a planner or a ready plan, in this context. context None: one for each run, made up."""
-
-    planner: str | None = None
-    plan: str | None = None
-    context: dict[str, Any] | None = None
-
-    def fields(self, name: str) -> dict[str, Any]:
-        """The submission of a run of this name."""
-        context = {"order": name} if self.context is None else self.context
-        made = {"planner": self.planner, "plan": self.plan, "context": context}
-        return {key: value for key, value in made.items() if value is not None}
 
 
 class Floor:
@@ -64,6 +48,7 @@ class Floor:
         self.driven = driven
         self.log = Log(folder)
         self.steps: list[StepState] = []  # of the plan, as the rehearsal had them
+        self.patience_s = 60.0  # how long anything may take
         self._client = Client()
         self._handled: set[int] = set()
 
@@ -143,8 +128,9 @@ class Floor:
 
     # ---- time
 
-    def until(self, look: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+    def until(self, look: Callable[[], object], what: str, timeout_s: float | None = None) -> None:
         """Return as soon as it is so; whoever ends meanwhile is started again. TooLate names what was waited for."""
+        timeout_s = self.patience_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while not look():
             if time.monotonic() > deadline:
@@ -166,7 +152,7 @@ class Floor:
     def pause(self, seconds: float) -> None:
         """Let time pass."""
         over = time.monotonic() + seconds
-        self.until(lambda: time.monotonic() > over, "time", seconds + PATIENCE_S)
+        self.until(lambda: time.monotonic() > over, "time", seconds + self.patience_s)
 
     # ---- orders that were carried out
 

@@ -1,52 +1,25 @@
-"""Plays the scenarios: a home of its own, an installation in it, a rehearsal, then one scenario after the other.
+"""Plays the scenarios: an installation that is thrown away, a rehearsal in it, then one scenario after the other."""
 
-Nothing of the caller's installation is used, and nothing is left: the home goes, its processes with it, whatever ends
-this program. What needs the installation's settings is imported once they are this process's own.
-"""
-
-import shutil
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from os import mkfifo
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from orchestrator.errors import MandorError
-from orchestrator.local import EmbeddedServer, surroundings
 from orchestrator.local.interrupts import Interrupts
-from workers.faults import example, hands, log
+from workers.faults.driven import EXAMPLE, Audit, Driven, find_audit
+from workers.faults.hands import READY_S
+from workers.faults.installation import LEASE_S, SWEEP_S, Installation, temporary_home
 from workers.faults.report import Outcome, Report, judge
 from workers.faults.scene import Scene
 from workers.faults.titles import TITLES
 
 if TYPE_CHECKING:
-    from workers.faults.floor import Driven, Floor
+    from workers.faults.floor import Floor
 
-LEASE_S: Final = 3.0
-SWEEP_S: Final = 0.5
-HASTE: Final = {
-    "lease_s": LEASE_S,
-    "sweep_s": SWEEP_S,
-    "stop_grace_s": 1,
-    "dispatch_check_s": 1,
-    "backoff_s": 0.2,
-    "audit_s": 1,
-    "term_grace_s": 5,
-}
-QUIET: Final = {
-    "metrics": "false",
-    "control_port": 0,
-    "planner_port": 0,
-    "steps_port": 0,
-    "supervise_port": 0,
-    "log_format": "json",
-}
-EXAMPLE: Final = "workers.faults.example"
-REHEARSAL_S: Final = 60.0
+REHEARSAL_S: Final = 300.0
+RECOVERY_S: Final = 60.0
+TIMES: Final = 4  # a run with faults may take so many times as long as one without, besides what recovery takes
 
 
 class RehearsalFailed(MandorError):
@@ -58,7 +31,8 @@ class RehearsalFailed(MandorError):
 @dataclass(frozen=True, slots=True)
 class Options:
     """What to play. actions: modules, separated by commas, None for the kit's example; planner, plan, context: as a
-    submission has them. keep: leave the home where it is.
+    submission has them. audit: `module:function` that is asked after each scenario what is wrong with the world
+    outside. keep: leave the home where it is.
     """
 
     scenarios: tuple[str, ...]
@@ -67,111 +41,57 @@ class Options:
     planner: str | None = None
     plan: str | None = None
     context: dict[str, Any] | None = None
+    audit: str | None = None
     keep: bool = False
 
     @property
-    def driven(self) -> str:
+    def subject(self) -> str:
         """What is driven, in words."""
         return self.actions or "the kit's own example"
 
+    @property
+    def driven(self) -> Driven:
+        """The same as runs are submitted."""
+        if self.planner is None and self.plan is None:
+            return Driven()
+        return Driven(self.planner, self.plan, self.context or {})
 
-def play(options: Options, on_outcome: Callable[[Outcome], None]) -> Report:
-    """Play and judge. on_outcome: told of each scenario as soon as it is judged. MandorError: it could not begin."""
+
+class Screen(Protocol):
+    """Where it is told."""
+
+    def during(self, what: str) -> AbstractContextManager[None]:
+        """Inside the block this goes on."""
+
+    def judged(self, outcome: Outcome) -> None:
+        """A scenario is over."""
+
+
+def play(options: Options, screen: Screen) -> Report:
+    """Play and judge. MandorError: it could not begin."""
     interrupts = Interrupts()
     interrupts.install()
-    with _home(options, interrupts) as home, _installation(options, home, interrupts) as floor:
-        _rehearse(floor, options)
-        outcomes = []
+    outcomes = []
+    with (
+        temporary_home(interrupts, keep=options.keep) as home,
+        Installation(home, options.actions or EXAMPLE, interrupts) as installation,
+    ):
+        with screen.during("starting server and workers, then one run without faults"):
+            floor = installation.start(options.driven)
+            audit = find_audit(options.audit)
+            _rehearse(floor, options)
         for name in options.scenarios:
-            outcomes.append(_outcome(floor, Scene(name, options.seed)))
-            on_outcome(outcomes[-1])
+            with screen.during(f"{name}: {TITLES[name]}"):
+                outcomes.append(_outcome(floor, Scene(name, options.seed), audit))
+            screen.judged(outcomes[-1])
     bound_ms = round(1000 * (LEASE_S + 2 * SWEEP_S))
-    return Report(options.seed, options.driven, bound_ms, tuple(outcomes))
-
-
-# ---- the installation
-
-
-@contextmanager
-def _home(options: Options, interrupts: Interrupts) -> Iterator[Path]:
-    with interrupts.held():
-        home = Path(tempfile.mkdtemp(prefix="mandor-faults-"))
-    try:
-        yield home
-    finally:
-        interrupts.ignore()
-        if options.keep:
-            print(f"kept in {home}", file=sys.stderr)  # noqa: T201
-        else:
-            shutil.rmtree(home, ignore_errors=True)
-
-
-@contextmanager
-def _installation(options: Options, home: Path, interrupts: Interrupts) -> Iterator["Floor"]:
-    """Server and processes, all gone at the end of the block."""
-    for name in ("logs", "tmp"):
-        (home / name).mkdir()
-    mkfifo(home / log.PIPE)
-    server, processes = EmbeddedServer(home / "server"), hands.Hands(home / "logs", interrupts)
-    try:
-        with interrupts.held():
-            server.start()
-            processes.guard(server.pid)
-        env = environment(options, home, server.url)
-        surroundings.move_into(env)
-        _set_up()
-        inside = {**env, log.FOLDER: str(home)}
-        processes.start([hands.witness_command(home), *hands.commands(inside)])
-        yield _floor(options, home, server, processes)
-    finally:
-        interrupts.ignore()
-        processes.kill_all()
-        group = server.pid
-        server.stop()
-        processes.forget(group)
-        processes.end()
-
-
-def environment(options: Options, home: Path, redis_url: str) -> dict[str, str]:
-    """What every process is started with: nothing of the caller's installation, all of ours."""
-    named = {"home": home, "redis_url": redis_url, "embedded": "true", "actions": options.actions or EXAMPLE}
-    # what a killed worker leaves in the folder of temporary files goes with the home
-    return {**surroundings.clean(**named, **HASTE, **QUIET), "TMPDIR": str(home / "tmp")}
-
-
-def _set_up() -> None:
-    """What `mandor ledger upgrade` does."""
-    from orchestrator import verification
-    from orchestrator.ledger import open_ledger
-    from orchestrator.settings import settings
-    from workers.registry import load_actions
-
-    settings.cache_clear()
-    given = settings()
-    load_actions(given)
-    verification.upgrade(open_ledger(given.ledger), given)
-
-
-def _floor(options: Options, home: Path, server: EmbeddedServer, processes: hands.Hands) -> "Floor":
-    from workers.faults.floor import Floor
-
-    return Floor(home, server, processes, _driven(options))
-
-
-def _driven(options: Options) -> "Driven":
-    from workers.faults.floor import Driven
-
-    if options.planner is None and options.plan is None:
-        return Driven(planner=example.PLANNER)
-    return Driven(options.planner, options.plan, options.context or {})
-
-
-# ---- playing
+    return Report(options.seed, options.subject, bound_ms, tuple(outcomes))
 
 
 def _rehearse(floor: "Floor", options: Options) -> None:
-    """One run to which nothing is done: it must succeed, and shows which steps there are."""
-    scene = Scene("rehearsal", options.seed)
+    """One run to which nothing is done: it must succeed; it shows which steps there are, and how long they take."""
+    began, scene = time.monotonic(), Scene("rehearsal", options.seed)
+    floor.patience_s = REHEARSAL_S
     runs = floor.announce(scene, 1)
     floor.submit(runs)
     floor.until_over(scene)
@@ -182,31 +102,42 @@ def _rehearse(floor: "Floor", options: Options) -> None:
             f"without any fault the run is {view.status}: {why}", hint="mend the plan or its actions first"
         )
     floor.steps = floor.store.views.steps(floor.lookup.ref(floor.lookup.find(view.run_id)))
+    floor.patience_s = RECOVERY_S + TIMES * (time.monotonic() - began)
 
 
-def _outcome(floor: "Floor", scene: Scene) -> Outcome:
+def _outcome(floor: "Floor", scene: Scene, audit: Audit) -> Outcome:
     """Play one scenario and judge it. What could not be played is a failure too."""
-    from workers.faults.facts import gather
+    began, title = time.monotonic(), TITLES[scene.name]
+    error = _played(floor, scene)
+    seconds = round(time.monotonic() - began, 1)
+    try:
+        return replace(_judged(floor, scene, audit, seconds), error=error)
+    except MandorError as wrong:
+        return Outcome(scene.name, title, seconds, error=error or _said(wrong))
+
+
+def _played(floor: "Floor", scene: Scene) -> str | None:
+    """Play it; answers why it could not be."""
     from workers.faults.scenes.all import SCENES
 
-    began, title, error = time.monotonic(), TITLES[scene.name], None
-    floor.until(floor.hands.all_ready, "everybody is ready", hands.READY_S)
     try:
+        floor.until(floor.hands.all_ready, "everybody is ready", READY_S)
         SCENES[scene.name](floor, scene)
     except MandorError as wrong:
-        error = f"{wrong.kind}: {wrong.message}"
-    floor.order([])
-    floor.let_go(floor.holding(scene))
-    return _judged(gather, floor, scene, title, time.monotonic() - began, error)
+        return _said(wrong)
+    finally:
+        floor.order([])
+        floor.let_go(floor.holding(scene))
+    return None
 
 
-def _judged(
-    gather: Callable[..., Sequence[Any]], floor: "Floor", scene: Scene, title: str, seconds: float, error: str | None
-) -> Outcome:
-    from dataclasses import replace
+def _judged(floor: "Floor", scene: Scene, audit: Audit, seconds: float) -> Outcome:
+    from workers.faults.facts import gather
 
-    try:
-        outcome = judge(scene, title, gather(floor, scene), seconds)
-    except MandorError as wrong:
-        outcome = Outcome(scene.name, title, round(seconds, 1), error=f"{wrong.kind}: {wrong.message}")
-    return replace(outcome, error=error or outcome.error)
+    facts = gather(floor, scene)
+    complaints = tuple(audit(scene.run_ids()))
+    return judge(scene, TITLES[scene.name], facts, seconds, complaints)
+
+
+def _said(wrong: MandorError) -> str:
+    return f"{wrong.kind}: {wrong.message}"

@@ -61,18 +61,21 @@ class Report:
 # ---- judging
 
 
-def judge(scene: Scene, title: str, facts: Sequence[RunFacts], seconds: float) -> Outcome:
-    """Hold what is known of a scenario's runs against what is promised."""
+def judge(
+    scene: Scene, title: str, facts: Sequence[RunFacts], seconds: float, complaints: Sequence[str] = ()
+) -> Outcome:
+    """Hold what is known of a scenario's runs against what is promised. complaints: of whoever looked outside."""
     wanted = {run.run_id: run for run in scene.runs}
     violations = [
         *(one for run in facts for one in broken(run)),
         *(one for run in facts for one in unexpected(run, wanted[run.run_id])),
         *(Violation(scene.name, "other", "", text) for text in scene.wrong),
+        *(Violation("audit", "other", "", text) for text in complaints),
     ]
     return Outcome(
         name=scene.name,
         title=title,
-        seconds=round(seconds, 1),
+        seconds=seconds,
         ends=dict(Counter(run.status for run in facts)),
         effects=effects_of(facts),
         faults=dict(Counter(fault.text for fault in scene.faults)),
