@@ -156,9 +156,9 @@ class Screen:
 
 def again(options: "Options") -> str:
     """The same scenarios with the same draws."""
-    return f"mandor faults run --scenario {','.join(options.scenarios)} --seed {options.seed}" + (
-        "" if options.actions is None else f" --actions {options.actions} …"
-    )
+    chosen = "" if set(options.scenarios) == set(TITLES) else f" --scenario {','.join(options.scenarios)}"
+    driven = "" if options.actions is None else f" --actions {options.actions} …"
+    return f"mandor faults run{chosen} --seed {options.seed}{driven}"
 
 
 def _print_list() -> None:

@@ -135,7 +135,7 @@ def certificate(report: Report) -> dict[str, Any]:
     """Counts over all scenarios, and the times that recoveries took (ms)."""
     outcomes = report.outcomes
     sorts = Counter(violation.sort for outcome in outcomes for violation in outcome.violations)
-    times = sorted(one.ms for outcome in outcomes for one in outcome.recoveries)
+    times = sorted((one for outcome in outcomes for one in outcome.recoveries), key=lambda one: one.ms)
     return {
         "verdict": "passed" if report.passed else "failed",
         "scenarios": len(outcomes),
@@ -147,7 +147,12 @@ def certificate(report: Report) -> dict[str, Any]:
         "losses": sorts["loss"],
         "stuck": sorts["stuck"],
         "other": sorts["other"],
-        "recovery_ms": {"count": len(times), "median": _median(times), "slowest": times[-1] if times else None},
+        "recovery_ms": {
+            "count": len(times),
+            "median": round(statistics.median(one.ms for one in times)) if times else None,
+            "slowest": times[-1].ms if times else None,
+            "slowest_fault": times[-1].fault if times else None,
+        },
         "lease_and_two_sweeps_ms": report.bound_ms,
     }
 
@@ -157,10 +162,6 @@ def _sum(counted: Iterator[dict[str, int]]) -> dict[str, int]:
     for one in counted:
         total.update(one)
     return dict(sorted(total.items()))
-
-
-def _median(times: list[int]) -> int | None:
-    return round(statistics.median(times)) if times else None
 
 
 # ---- as it is printed
@@ -202,11 +203,19 @@ def text(report: Report) -> Iterator[str]:
     if said["other"]:
         yield f"  other       {said['other']}"
     if times["count"]:
-        median, slowest = times["median"] / 1000, times["slowest"] / 1000
-        yield f"  recovery    median {median:.1f} s, slowest {slowest:.1f} s, of {times['count']}"
+        yield f"  recovery    median {_seconds(times['median'])} of {times['count']}; {_slowest(times)}"
+        yield f"              a lease and two sweeps are {_seconds(report.bound_ms)}"
     yield f"  runs        {_counts(said['runs'])}"
     yield f"  effects     {_counts(said['effects'])}"
     yield f"  faults      {said['faults']}, in {said['scenarios']} scenarios"
+
+
+def _slowest(times: dict[str, Any]) -> str:
+    return f"slowest {_seconds(times['slowest'])}, {times['slowest_fault']}"
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms / 1000:.1f} s"
 
 
 def _counts(counted: dict[str, int]) -> str:

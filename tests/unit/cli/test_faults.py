@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.cli.command import run
 from workers.cli import faults, mandor
+from workers.faults.kit import Options
 
 
 def test_the_list_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,6 +20,11 @@ def test_the_list_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_scenarios_are_chosen_by_name_each_once() -> None:
     assert faults.chosen("s3, S1,S3") == ("S3", "S1")
     assert len(faults.chosen(None)) == 12
+
+
+def test_how_to_play_it_again() -> None:
+    assert faults.again(Options(("S3", "S1"), 7)) == "mandor faults run --scenario S3,S1 --seed 7"
+    assert faults.again(Options(faults.chosen(None), 7, "shop")) == "mandor faults run --seed 7 --actions shop …"
 
 
 @pytest.mark.parametrize(

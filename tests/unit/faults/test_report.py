@@ -68,6 +68,9 @@ def test_recovery_lasts_until_what_was_interrupted_moves() -> None:
     outcome = judge(made, "", [good()], 1.0)
     assert outcome.faults == {"child killed": 1, "flushed": 1, "late": 1, "copies": 1}
     assert [(one.fault, one.ms) for one in outcome.recoveries] == [("child killed", 1), ("flushed", 1001)]
+    said = report.certificate(a_report(outcome))["recovery_ms"]
+    assert said == {"count": 2, "median": 501, "slowest": 1001, "slowest_fault": "flushed"}
+    assert "  recovery    median 0.5 s of 2; slowest 1.0 s, flushed" in list(report.text(a_report(outcome)))
 
 
 def test_the_certificate_counts() -> None:
@@ -75,7 +78,7 @@ def test_the_certificate_counts() -> None:
     assert (said["verdict"], said["failed"], said["scenarios"]) == ("failed", ["S1"], 2)
     assert (said["duplicates"], said["losses"], said["stuck"], said["other"]) == (1, 1, 1, 0)
     assert said["runs"] == {"running": 1, "succeeded": 1}
-    assert said["recovery_ms"] == {"count": 0, "median": None, "slowest": None}
+    assert said["recovery_ms"] == {"count": 0, "median": None, "slowest": None, "slowest_fault": None}
 
 
 def test_as_text() -> None:
