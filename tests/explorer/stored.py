@@ -196,12 +196,10 @@ class Stored:
                 pipe.hgetall(key)
         pipe.xrange(self._events)
         *found, entries = pipe.execute()
-        values = dict(zip(self._names, found, strict=True))
-        self._there = {}
-        version = int(values["state"]["version"])
-        number = self._number({name: _plain(name, value) for name, value in values.items()})
-        self._there = {}
-        return number, [event_of(*entry) for entry in entries], version
+        there = dict(zip(self._names, found, strict=True))
+        values = {name: _plain(name, value) for name, value in there.items()}
+        self._there = {name: value for name, value in values.items() if value == _as_it_is(there[name])}
+        return self._number(values), [event_of(*entry) for entry in entries], int(there["state"]["version"])
 
     def _number(self, values: dict[str, Value]) -> int:
         key = tuple(values.items())
@@ -209,6 +207,10 @@ class Stored:
             self._numbers[key] = len(self.contents)
             self.contents.append(Content(len(self.contents), values, self._texts))
         return self._numbers[key]
+
+
+def _as_it_is(value: Any) -> Value:
+    return tuple(sorted(value.items())) if isinstance(value, dict) else tuple(map(tuple, value)) if value else ()
 
 
 def _plain(name: str, value: Any) -> Value:

@@ -163,7 +163,7 @@ class Written:
     def _read(self) -> int:
         found = {table: self._own.execute(f"SELECT * FROM {table}").fetchall() for table in self._columns}
         tables = {table: _plain(table, rows, self._columns[table]) for table, rows in found.items()}
-        self._there = {}
+        self._there = {table: rows for table, rows in tables.items() if sorted(found[table], key=str) == list(rows)}
         return self._number(tables)
 
     def _number(self, tables: dict[str, Rows]) -> int:
