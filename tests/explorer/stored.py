@@ -14,7 +14,7 @@ from typing import Any
 
 from redis import Redis
 
-from orchestrator.store.keys import Keys, of_member
+from orchestrator.store.keys import RUN_KEYS, Keys, of_member
 from orchestrator.store.replies import DUTIES
 from orchestrator.store.scripts import Scripts
 from orchestrator.store.views import Event, RunState, StepState, event_of, run_state, step_state
@@ -28,7 +28,8 @@ MEANT = {KEPT, ASKED, LIMITED}
 TIME = re.compile(r"\b1[67]\d{11}\b")
 DRAWN = re.compile(r"\b[0-9a-f]{32}\b")
 NAME = re.compile(r"\bw\d+\b")
-HASHES = ("state", "steps", "results", "errors", "sent", "claimed")
+APART = ("plan", "needs", "dependants", "events", "ready")  # what never changes, what is set back, and a list
+HASHES = (*(name for name in RUN_KEYS if name not in APART), "claimed")
 READS = ("ask",)
 
 Value = tuple[Any, ...]
