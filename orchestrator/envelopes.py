@@ -127,6 +127,19 @@ def wrapped(raw: bytes, reason: str, queue: str) -> dict[str, Any]:
     }
 
 
+def unfit_body(body: Any) -> str | None:
+    """Why Celery's child would stumble over a decoded body, which is a list of three as it should be."""
+    if not isinstance(body, list) or len(body) != len(_PARTS):
+        return None  # Celery refuses it, or it is of the first protocol
+    for part, (name, kind) in zip(body, _PARTS, strict=True):
+        if not isinstance(part, kind):
+            return f"its body's {name} are {type(part).__name__}"
+    return None
+
+
+_PARTS: Final = (("arguments", list), ("fields", dict), ("links", dict | None))
+
+
 def unfit(headers: Mapping[str, Any]) -> str | None:
     """Why Celery would stumble over a task message with these headers, instead of refusing it."""
     if "task" not in headers:

@@ -89,7 +89,7 @@ class Reader(Consumer):
         receive = super().create_task_handler(*args, **options)
 
         def receive_anything(message: Any) -> Any:
-            fault = envelopes.unfit(message.headers)
+            fault = envelopes.unfit(message.headers) or _fault_of_body(message)
             if fault is not None:
                 return self._refuse(message, fault)
             try:
@@ -131,6 +131,13 @@ class Reader(Consumer):
         """A task nobody here knows."""
         _keep(message, f"no task is called {message.headers.get('task')}")
         super().on_unknown_task(body, message, exc)
+
+
+def _fault_of_body(message: Any) -> str | None:
+    """What is wrong with a body that can be read; of another Celery says it. The message keeps what was read."""
+    with suppress(Exception):
+        return envelopes.unfit_body(message.payload)
+    return None
 
 
 def _keep(message: Any, reason: str) -> None:

@@ -1,5 +1,6 @@
 """What nobody of ours sends, and what is laid into our queues all the same."""
 
+import ast
 import base64
 import json
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from uuid import uuid4
 ARGS: list[Any] = [[], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
 STEP = "workers.step"
 DEEP = 100_000
+NAMED = "stranger"
 
 
 def envelope(queue: str, body: bytes | None = None, *, changes: Any = None, **headers: Any) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def garbage(queue: str) -> Iterator[tuple[str, bytes]]:
 
 
 def strangers(queue: str) -> Iterator[tuple[str, bytes]]:
-    """Messages that kombu can read and that are no tasks of ours, each with a name."""
+    """Messages that kombu can read and that are no tasks of ours, each with a name, which is its id too."""
     made = {
         "no headers": envelope(queue, changes={"headers": None}),
         "no id": envelope(queue, id="(none)"),
@@ -101,10 +103,21 @@ def strangers(queue: str) -> Iterator[tuple[str, bytes]]:
         "none of our fields": envelope(queue),
         "a run id that is none": envelope(queue, step_body(run_id="../../etc/passwd")),
         "a step id that is none": envelope(queue, step_body(step_id="x" * 5000)),
-        "protocol 1": envelope(queue, json.dumps({"task": STEP, "args": []}).encode(), task="(none)", id="(none)"),
+        "protocol 1": envelope(
+            queue, json.dumps({"task": STEP, "id": "protocol 1", "args": []}).encode(), task="(none)", id="(none)"
+        ),
     }
     for name, message in made.items():
+        headers = message["headers"]
+        if headers is not None:
+            headers["id" if isinstance(headers.get("id"), str) else NAMED] = name
         yield name, json.dumps(message).encode()
+
+
+def stranger_of(headers: str) -> str:
+    """Which of them has these headers, as a dead letter shows them."""
+    found = ast.literal_eval(headers)
+    return str(found.get(NAMED) or found.get("id") or "no headers")
 
 
 def step_body(**changes: Any) -> bytes:
