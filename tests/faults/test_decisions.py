@@ -71,7 +71,7 @@ def test_cancel_stops_what_runs_and_starts_nothing_more(system: System) -> None:
 
 
 def test_cancel_needs_nobody_that_listens(new_system: Any) -> None:
-    """No worker at all, and an empty queue: the decision is carried out by who made it."""
+    """No step worker, no supervisor, and an empty queue: the decision is carried out by who made it."""
     system = new_system()
     system.start_control()
     run_id = system.submit(
@@ -79,7 +79,8 @@ def test_cancel_needs_nobody_that_listens(new_system: Any) -> None:
     )
     eventually(lambda: system.view(run_id).status == "running")
     system.installed.app.backend.client.delete("mandor.steps")
-    decisions.cancel(desk_of(system), run_id, "ann")
+    system.processes.kill("supervise")
+    assert decisions.cancel(desk_of(system), run_id, "ann").carried_out
     assert system.wait(run_id).status == "cancelled"
 
 

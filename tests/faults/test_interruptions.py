@@ -28,7 +28,7 @@ BOUND_S = 2 * (LEASE_S + 2 * SWEEP_S)
 ACTIONS = "tests.support.business,tests.support.held"
 
 PURE, IDEMPOTENT, KEYED, TRANSACTIONAL = "test.look", "test.note", "test.order", "test.book"
-ONCE, ONCE_WITH_PROBE = "test.send", "test.post"
+ONCE, ONCE_WITH_PROBE, ONCE_TO_UNDO = "test.send", "test.post", "test.wire"
 ROWED = (IDEMPOTENT, KEYED, ONCE, TRANSACTIONAL)
 
 Case = tuple[str, str]  # place, action
@@ -252,6 +252,7 @@ ONE_TRY = {"limits": {"attempts": 1}}
 # run's status; how often it acted, was undone, was to be undone and was not there; whether it came late; letters
 Account = tuple[str, int, int, int, bool, list[str]]
 
+NO_UNDO = f"no compensation declared for {ONCE}"
 NEVER_BEGAN: Account = ("failed", 0, 0, 0, False, ["retry_exhausted"])
 COMPLETED: Account = ("compensated", 1, 1, 0, False, [])
 ZOMBIES: dict[Case, Account] = {
@@ -260,18 +261,27 @@ ZOMBIES: dict[Case, Account] = {
     (CLAIMED, KEYED): NEVER_BEGAN,
     (CLAIMED, ONCE_WITH_PROBE): NEVER_BEGAN,
     (CLAIMED, TRANSACTIONAL): NEVER_BEGAN,
+    (CLAIMED, ONCE): NEVER_BEGAN,
+    (CLAIMED, ONCE_TO_UNDO): NEVER_BEGAN,
     (OPENED, KEYED): ("compensated", 1, 1, 1, True, ["late_effect", "retry_exhausted"]),
     (OPENED, ONCE_WITH_PROBE): ("compensated", 1, 1, 1, True, ["in_doubt", "late_effect"]),
     (ACTED, IDEMPOTENT): ("compensated", 1, 1, 1, True, ["retry_exhausted"]),
     (ACTED, KEYED): ("compensated", 1, 1, 1, True, ["late_effect", "retry_exhausted"]),
+    (OPENED, ONCE_TO_UNDO): ("compensated", 1, 1, 1, True, ["in_doubt", "late_effect"]),
     (ACTED, ONCE_WITH_PROBE): COMPLETED,
-    **{(LANDED, action): COMPLETED for action in (IDEMPOTENT, KEYED, ONCE_WITH_PROBE, TRANSACTIONAL)},
+    (ACTED, ONCE_TO_UNDO): ("compensated", 1, 1, 1, True, ["in_doubt", "late_effect"]),
+    # nobody can take it back: it stands, and letters say so
+    (OPENED, ONCE): ("compensation_failed", 1, 0, 0, True, ["in_doubt", "late_effect", NO_UNDO]),
+    (ACTED, ONCE): ("compensation_failed", 1, 0, 0, True, ["in_doubt", "late_effect", NO_UNDO]),
+    (LANDED, ONCE): ("compensation_failed", 1, 0, 0, False, [NO_UNDO]),
+    **{(LANDED, action): COMPLETED for action in (IDEMPOTENT, KEYED, ONCE_WITH_PROBE, ONCE_TO_UNDO, TRANSACTIONAL)},
     (COMMITTED, KEYED): COMPLETED,
 }
 
 
 def test_every_effect_of_a_zombie_is_accounted_for(system: System) -> None:
-    """It belongs to a completed step that was not undone (here there is none), or was undone, once."""
+    """It belongs to a completed step that was not undone (here there is none), or was undone, once; of what nobody can
+    undo it is told."""
     runs = hold(system, ZOMBIES, BAD, ONE_TRY)
     system.processes.freeze("first")
     system.start_steps("second", concurrency=4)

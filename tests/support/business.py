@@ -134,11 +134,23 @@ def send(params: Note, ctx: Context) -> Value:
     return note(params, ctx)
 
 
+@action("test.wire", effect="once")
+def wire(params: Note, ctx: Context) -> Value:
+    """Like send, and it can be taken back."""
+    return note(params, ctx)
+
+
 @action("test.until_told", effect="pure", attempts=1)
 def until_told(params: Value, ctx: Context) -> Value:
     """Fails for good until there is a file `told` beside the effect log."""
     if not (Path(os.environ["EFFECT_LOG"]).parent / "told").exists():
         raise PermanentError("nobody has told me")
+    return params
+
+
+@action("test.later", effect="pure", queue="later")
+def later(params: Value, ctx: Context) -> Value:
+    """From a queue that only those take from who have been told to."""
     return params
 
 
@@ -194,6 +206,7 @@ def cancel_booking(params: Note, done: Value | None, ctx: Context) -> None:
 
 
 order.compensation(take_back)
+wire.compensation(take_back)
 post.compensation(take_back)
 
 
