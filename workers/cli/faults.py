@@ -155,9 +155,11 @@ class Screen:
 
 
 def again(options: "Options") -> str:
-    """The same scenarios with the same draws."""
+    """The same scenarios with the same draws; what is driven is left to the caller."""
+    from workers.faults.driven import Driven
+
     chosen = "" if set(options.scenarios) == set(TITLES) else f" --scenario {','.join(options.scenarios)}"
-    driven = "" if options.actions is None else f" --actions {options.actions} …"
+    driven = "" if options.driven == Driven() else " …"
     return f"mandor faults run{chosen} --seed {options.seed}{driven}"
 
 

@@ -47,7 +47,7 @@ class Options:
     @property
     def subject(self) -> str:
         """What is driven, in words."""
-        return self.actions or "the kit's own example"
+        return self.actions or self.planner or ("a plan" if self.plan else "the kit's own example")
 
     @property
     def driven(self) -> Driven:
