@@ -25,6 +25,7 @@ from orchestrator.store.replies import (
     UndoGivenUp,
     UndoGranted,
 )
+from orchestrator.supervisors.reclaim_stale_leases import tell_undo_ended
 from orchestrator.telemetry import aftermath, events, logs
 from schemas.ids import undo_key, undo_task_id
 from schemas.messages import Receipt, ReceiptStatus, UndoMessage
@@ -139,7 +140,7 @@ def _close_dead(message: UndoMessage, services: Services, dead: CloseFirst) -> b
     except LedgerUnavailable:
         return False
     verdict = services.store.guard.expire_undo(message.ref, message.step_id, dead.fence, closing.fact)
-    logs.emit(events.ClaimEnded("redelivery", dead.fence, type(verdict).__name__, "undo"))
+    tell_undo_ended("redelivery", dead.fence, verdict, noticed=False)
     givenup.after_undo(message, services, verdict)
     services.publisher.publish(others(getattr(verdict, "publish", ()), message))
     return True

@@ -34,6 +34,9 @@ from schemas.ids import RunRef
 from schemas.states import EffectClass, Fact, StepStatus
 
 NAME = "reclaim-stale-leases"
+NOT_ENDED = (
+    NotLapsed | Fenced | UnknownRun
+)  # the claim is kept, or was ended by somebody else
 
 
 def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:
@@ -82,17 +85,26 @@ def reclaim_step(
     if step is not None and step.status == StepStatus.RUNNING:
         keep_letter(app, store, ledger, ref, step, known)
     verdict = store.guard.expire_lease(ref, step_id, fence, known, result_text)
-    if isinstance(verdict, NotLapsed | Fenced | UnknownRun):
+    if isinstance(verdict, NOT_ENDED):
         return None
     tell_ended(NAME, fence, step.effect if step else "", verdict, noticed=step is not None and not step.dead)
     return verdict.publish
 
 
 def tell_ended(by: str, fence: int, effect: str, verdict: object, *, noticed: bool) -> None:
-    """The fact that a lost claim of a step was ended. noticed: nobody had noticed the loss before."""
+    """The fact that a lost claim of a step was ended, if it was by this verdict: several may set out to end it.
+    noticed: nobody had noticed the loss before."""
+    if isinstance(verdict, NOT_ENDED):
+        return
     unsafe = effect == EffectClass.ONCE
     exhausted = isinstance(verdict, Failed) or (isinstance(verdict, InDoubt) and not unsafe)
     emit(events.ClaimEnded(by, fence, type(verdict).__name__, noticed=noticed, exhausted=exhausted))
+
+
+def tell_undo_ended(by: str, fence: int, verdict: object, *, noticed: bool) -> None:
+    """The same of a claim to undo a step."""
+    if not isinstance(verdict, NOT_ENDED):
+        emit(events.ClaimEnded(by, fence, type(verdict).__name__, "undo", noticed=noticed))
 
 
 def keep_planners_letter(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
@@ -131,9 +143,9 @@ def reclaim_undo(app: App, store: Store, ledger: Ledger, ref: RunRef, step: Step
         return None
     known = close_undo(ledger, ref, step, undo.fence) if undo.holder else Fact.NONE
     verdict = store.guard.expire_undo(ref, step.id, undo.fence, known)
-    if isinstance(verdict, Fenced | UnknownRun):
+    if isinstance(verdict, NOT_ENDED):
         return None
-    emit(events.ClaimEnded(NAME, undo.fence, type(verdict).__name__, "undo", noticed=not undo.dead))
+    tell_undo_ended(NAME, undo.fence, verdict, noticed=not undo.dead)
     if isinstance(verdict, UndoGivenUp):
         told = store.views.step(ref, step.id) or step
         compensation.report(app, store, ledger, ref, told)

@@ -1,6 +1,6 @@
 -- expire_lease: the same decision as fail_step, for a claim whose holder is gone; its effect row is closed (fact)
 -- keys: run due lock
--- args: step_id fence fact result_text check_ms
+-- args: step_id fence fact result_text call_id check_ms
 -- moves: step running > ready > dispatched | completed | failed | in_doubt | skipped
 -- reply again: version at_ms publish settle generation
 -- reply committed: version at_ms publish settle generation
@@ -19,7 +19,8 @@ if not rec then
   not_due('leases', A.step_id)
   return { 'unknown' }
 end
-local key = 'expire:' .. A.fence
+-- only this very call may hear once more that it has ended the claim: whoever does says so, and is counted
+local key = 'expire:' .. A.call_id
 local kept = answered(rec, key)
 if kept then return kept end
 if rec.status ~= 'running' or rec.holder ~= tonumber(A.fence) then

@@ -1,6 +1,6 @@
 -- expire_undo: the same decision as fail_undo, for a claim whose holder is gone; its effect row is closed (fact)
 -- keys: run due lock
--- args: step_id fence fact check_ms
+-- args: step_id fence fact call_id check_ms
 -- moves: step compensating > compensated | compensation_failed
 -- reply again: version at_ms publish settle generation
 -- reply committed: version at_ms publish settle generation
@@ -16,7 +16,7 @@ if not rec or not rec.undo then
   not_due('leases', A.step_id)
   return { 'unknown' }
 end
-local key = 'undo_expired:' .. A.fence
+local key = 'undo_expired:' .. A.call_id
 local kept = answered(rec, key)
 if kept then return kept end
 if rec.undo.state ~= 'running' or rec.undo.holder ~= tonumber(A.fence) then
