@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry
 
@@ -26,9 +26,11 @@ def serve(given: Settings, introduce: Callable[[str], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     services = looks.Services(given)
-    looker = Looker({**looks.of_services(services), "passes": services.look_at_passes}, given.health_every_s)
-    url = _listen(given, looker)
-    looker.start()
+    checks = {**looks.of_services(services), "passes": services.look_at_passes}
+    lookers = [Looker(check, look, given.health_every_s) for check, look in checks.items()]
+    url = _listen(given, lookers)
+    for looker in lookers:
+        looker.start()
     serving.remember(given.home, roles.EXPORTER, url)
     introduce(url)
     logs.announce_ready(roles.EXPORTER)
@@ -36,10 +38,10 @@ def serve(given: Settings, introduce: Callable[[str], None]) -> None:
         pass
 
 
-def _listen(given: Settings, looker: Looker) -> str:
+def _listen(given: Settings, lookers: Sequence[Looker]) -> str:
     registry = CollectorRegistry()
     registry.register(Gauges(given, app))
-    pages = Pages(roles.EXPORTER, list, lambda: list(looker.states()), registry)
+    pages = Pages(roles.EXPORTER, list, lambda: [looker.state() for looker in lookers], registry)
     port = roles.port_of(given, roles.EXPORTER)
     try:
         return serving.serve(pages, given.health_address, port, named=roles.is_port_named(roles.EXPORTER) and port > 0)

@@ -38,7 +38,7 @@ from workers.workspace import Workspaces
 
 _REAP_S: Final = 0.5
 _REACH_S: Final = 10.0  # for the model's provider to answer whether it is there
-_REACH_EVERY_S: Final = 60.0  # somebody else's server
+_REACH_ROUNDS: Final = 6  # looked at less often than our own services: it is somebody else's server
 
 
 class StepFailed(MandorError):
@@ -188,7 +188,7 @@ def _watch_over(given: Settings) -> None:
     if watch.files is not None:
         facts.listen(Metrics(action.spec.name for action in registry.actions()))
     if given.llm_provider and watch.does("plan"):
-        watch.look_at("model", lambda: configured_model(given).reach(_REACH_S), _REACH_EVERY_S)
+        watch.look_at("model", lambda: configured_model(given).reach(_REACH_S), _REACH_ROUNDS * given.health_every_s)
 
 
 @signals.worker_init.connect(weak=False)

@@ -65,7 +65,7 @@ def looked(look: Look) -> Fault | None:
         return look()
     except MandorError as error:
         return fault_of(f"{error.path}: {error.message}" if error.path else error.message, error.hint)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # also a plug-in's
+    except BaseException as error:  # noqa: BLE001  # a plug-in's too; the thread that looks must go on
         return fault_of(_words(error))
 
 

@@ -47,9 +47,9 @@ class Watch:
         self._starting: Fault | None = Fault("it waits for its services, or is starting")
         self._dog = Watchdog()
         self._counted_in = given.home.absolute() / "metrics" / _folder_of(who.node)
-        self._lookers = [Looker(self._looks(), given.health_every_s)]
-        # of nobody's health but its own, and in a thread of its own: no service that hangs may keep systemd waiting
-        self._keeper = Looker({"watch": self._keep_watch}, given.health_every_s)
+        self._lookers = [Looker(check, look, given.health_every_s) for check, look in self._looks().items()]
+        # of nobody's health but its own: no service that hangs may keep systemd waiting
+        self._keeper = Looker("watch", self._keep_watch, given.health_every_s)
 
     def begin(self) -> None:
         """Count, look and serve from here on."""
@@ -70,10 +70,10 @@ class Watch:
         return roles.does(self._who.queues, self.settings.queue_prefix, queue)
 
     def look_at(self, check: str, look: Look, every_s: float | None = None) -> None:
-        """Something else that readiness depends on; in a thread of its own, for it may hang."""
+        """Something else that readiness depends on."""
         taken = {state.check for state in self.ready()}
         name = check if check not in taken else f"{check}.plugin"
-        looker = Looker({name: look}, every_s or self.settings.health_every_s)
+        looker = Looker(name, look, every_s or self.settings.health_every_s)
         self._lookers.append(looker)
         looker.start()
 
@@ -99,7 +99,7 @@ class Watch:
     def ready(self) -> list[State]:
         """The checks of readiness, as they were last looked at."""
         started, _ = self._started.note(STARTED, self._starting)
-        return [started, *(state for looker in self._lookers for state in looker.states())]
+        return [started, *(looker.state() for looker in self._lookers)]
 
     def collect(self) -> Iterator[Metric]:
         """What the processes of this worker have counted, and what it is like now. Called by prometheus-client."""

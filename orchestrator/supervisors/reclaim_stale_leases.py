@@ -34,9 +34,7 @@ from schemas.ids import RunRef
 from schemas.states import EffectClass, Fact, StepStatus
 
 NAME = "reclaim-stale-leases"
-NOT_ENDED = (
-    NotLapsed | Fenced | UnknownRun
-)  # the claim is kept, or was ended by somebody else
+NOT_ENDED = NotLapsed | Fenced | UnknownRun  # the claim is kept, or was ended by somebody else
 
 
 def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:

@@ -47,7 +47,9 @@ def told_again(turn: Turn) -> Turn:
 
 @dataclass
 class ModelServer:
-    """script: what is answered, in order; the last one over and over. requests: headers and bodies as they came."""
+    """script: what is answered, in order; the last one over and over. requests: headers and bodies as they came.
+    listing: what whoever asks for a list of models is answered; a good answer has none.
+    """
 
     dialect: str
     script: list[Turn]
@@ -55,6 +57,7 @@ class ModelServer:
     requests: list[tuple[dict[str, str], Any]] = field(default_factory=list)
     bills: dict[str, tuple[Any, Turn]] = field(default_factory=dict)
     honours_keys: bool = True
+    listing: Turn = field(default_factory=Says)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next_turn(self, headers: dict[str, str], body: Any) -> Turn:
@@ -106,6 +109,15 @@ class Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
+    def do_GET(self) -> None:
+        turn = self.stub.listing
+        self._refuse(turn) if isinstance(turn, Refuses) else self._list()
+
+    def _list(self) -> None:
+        body = b'{"object": "list", "data": []}'
+        self._head(200, len(body), {})
+        self.wfile.write(body)
+
     def _refuse(self, turn: Refuses) -> None:
         self._head(turn.status, len(turn.body), turn.headers)
         self.wfile.write(turn.body.encode())
@@ -139,10 +151,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def model_server(dialect: str, *script: Turn, honours_keys: bool = True) -> Iterator[ModelServer]:
-    """A server that follows the script, on a free port of the loopback."""
+def model_server(dialect: str, *script: Turn, honours_keys: bool = True, port: int = 0) -> Iterator[ModelServer]:
+    """A server that follows the script, on a port of the loopback; 0: any that is free."""
     made = ModelServer(dialect, list(script), honours_keys=honours_keys)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"stub": made}))
+    http = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (Handler,), {"stub": made}))
     http.daemon_threads = True
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -1,9 +1,11 @@
 """Metrics and health as Prometheus and probes see them."""
 
 import json
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from orchestrator.healing import serving
 from tests.support.waiting import eventually
 
-# beyond a check's own bound: this machine may be busy
-SLACK_S = 20.0
+# of what is promised within a bound, as long again is granted to a busy machine: so much at most, and in all at least
+NOISE_S = 5.0
+LEAST_S = 4.0
 
 
 def url_of(home: Path, role: str) -> str:
@@ -58,7 +61,24 @@ def failing(url: str, path: str) -> set[str]:
     return {one["check"] for one in probed(url, path)[1].get("failing", ())}
 
 
-def turns(url: str, path: str, wanted: set[str], within_s: float) -> None:
-    """Exactly these checks fail, soon."""
-    what = f"{wanted or 'nothing'} failing"
-    eventually(lambda: failing(url, path) == wanted, timeout_s=within_s + SLACK_S, what=what)
+def granted_s(bound_s: float) -> float:
+    """How long a test waits for what is promised within a bound."""
+    return max(LEAST_S, min(2 * bound_s, bound_s + NOISE_S))
+
+
+@contextmanager
+def turning(url: str, path: str, wanted: set[str], bound_s: float) -> Iterator[None]:
+    """What is done in here makes exactly these checks fail, within the bound counted from the moment before it."""
+    began = time.monotonic()
+    yield
+    while (found := failing(url, path)) != wanted:
+        late = f"{bound_s:g} s are promised, and after {time.monotonic() - began:.1f} s {found} fail, not {wanted}"
+        assert time.monotonic() - began <= granted_s(bound_s), late
+        time.sleep(0.01)
+    assert time.monotonic() - began <= granted_s(bound_s), f"{bound_s:g} s are promised"
+
+
+def turns(url: str, path: str, wanted: set[str], bound_s: float) -> None:
+    """The same of what has just been done."""
+    with turning(url, path, wanted, bound_s):
+        pass

@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.metadata import EntryPoint
@@ -125,40 +126,32 @@ def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None
         assert silent.recv(1) == b""
 
 
-def test_a_look_that_hangs_fails_its_check_and_no_other() -> None:
+def test_a_look_that_hangs_fails_its_check() -> None:
     gate = threading.Event()
 
     def hang() -> None:
         gate.wait(30)
 
-    looker = Looker({"good": lambda: None, "hangs": hang}, every_s=5, slow_s=0.1)
-    assert [state.ok for state in looker.states()] == [False, False]
+    looker = Looker("hangs", hang, every_s=5, slow_s=0.1)
+    assert not looker.state().ok
     looker.start()
-    eventually(lambda: any("no answer for" in str(state.fault) for state in looker.states()))
-    found = {state.check: state for state in looker.states()}
-    assert found["good"].ok
+    eventually(lambda: "no answer for" in str(looker.state().fault))
     gate.set()
-    eventually(lambda: all(state.ok for state in looker.states()))
+    eventually(lambda: looker.state().ok)
     looker.stop()
 
 
 def test_what_was_seen_long_ago_says_nothing_of_now() -> None:
-    gate = threading.Event()
-
-    def hang() -> None:
-        gate.wait(30)
-
-    looker = Looker({"good": lambda: None, "hangs": hang}, every_s=0.05, slow_s=0.05)
+    looker = Looker("good", lambda: None, every_s=0.05, slow_s=0.05)
     began = time.time()
     looker.start()
-    eventually(lambda: "not looked at for" in str(next(looker.states()).fault))
-    stale = next(looker.states())
+    eventually(lambda: looker.state().ok)
+    looker.stop()
+    eventually(lambda: "not looked at for" in str(looker.state().fault))
+    stale = looker.state()
     assert stale.fault is not None
     assert stale.fault.mend == STALE
     assert began - 1 <= stale.since <= time.time() - 3 * 0.05
-    gate.set()
-    eventually(lambda: all(state.ok for state in looker.states()))
-    looker.stop()
 
 
 def test_a_check_remembers_since_when() -> None:
@@ -201,6 +194,7 @@ def test_whatever_a_look_raises_is_a_fault() -> None:
 
     assert looked(raising(Wordless())) == Fault("Wordless")
     assert looked(raising(SystemExit(3))) == Fault("SystemExit: 3")
+    assert looked(raising(CancelledError("by its loop"))) == Fault("CancelledError: by its loop")
 
 
 def wordy() -> str:
