@@ -257,9 +257,8 @@ def supervisors(patient: Patient) -> Iterator[Finding]:
 def drain(patient: Patient) -> Iterator[Finding]:
     """What the ledger does not know yet would be lost with the server."""
     store, most = patient.store, patient.settings.undrained_most
-    waiting = max(store.stream.length(shard) for shard in range(store.shards))
-    ages = [store.stream.oldest_at(shard) for shard in range(store.shards)]
-    oldest_s = (store.now_ms() - min((at for at in ages if at is not None), default=store.now_ms())) / 1000
+    waiting, now = max(store.stream.lengths()), store.now_ms()
+    oldest_s = (now - (store.stream.oldest_at() or now)) / 1000
     text = f"the fullest shard has {waiting} transitions that are not in the ledger, the oldest for {oldest_s:.0f} s"
     if waiting > FULL * most or oldest_s > OLD_ENTRY_S:
         mend = "is the ledger away, or no worker on the supervise queue? At MANDOR_UNDRAINED_MOST no new run is taken"

@@ -19,7 +19,6 @@ from orchestrator.healing.shown import build_info, labelled
 from orchestrator.ledger import Census
 from orchestrator.settings import Settings
 from orchestrator.store import Store
-from orchestrator.store.replies import DUTIES
 from orchestrator.store.views import Backlog
 from orchestrator.within import begin
 from schemas.dead_letter import DeadLetterKind
@@ -90,7 +89,7 @@ class Gauges:
 
     def _due(self, store: Store) -> Iterator[Metric]:
         now = store.now_ms()
-        found = {duty: [store.views.backlog(shard, duty, now) for shard in range(store.shards)] for duty in DUTIES}
+        found = store.views.backlogs(now)
         members: dict[str, float] = {duty: sum(one.members for one in backlogs) for duty, backlogs in found.items()}
         overdue: dict[str, float] = {
             duty: max(_late_s(one, now) for one in backlogs) for duty, backlogs in found.items()
@@ -120,7 +119,7 @@ class Gauges:
         late, lag_s = past_bound(store, census, self._settings), ledger_lag_s(store)
         yield _gauge("mandor_runs_past_bound", "Open runs that should have ended by now, whatever happened.", late)
         yield _gauge("mandor_ledger_lag_seconds", "Since when a transition waits for the ledger to know.", lag_s)
-        undrained = max(store.stream.length(shard) for shard in range(store.shards))
+        undrained = max(store.stream.lengths())
         yield _gauge("mandor_ledger_undrained", "Transitions that the ledger does not know, of one shard.", undrained)
 
     # ---- the broker
@@ -174,13 +173,12 @@ def past_bound(store: Store, census: Census, settings: Settings) -> int:
 
 def ledger_lag_s(store: Store) -> float:
     """How long ago the first transition, or the first end of a run, happened that the ledger does not know."""
-    now, oldest = store.now_ms(), store.now_ms()
-    for shard in range(store.shards):
-        oldest = min(oldest, store.stream.oldest_at(shard) or oldest)
-        for ref in store.views.first_due(shard, "settles", CLOSED_RUNS):
-            run = store.views.run(ref)
-            if run is not None and run.status in RUN_TERMINAL and run.ended_at:
-                oldest = min(oldest, run.ended_at)
+    now = store.now_ms()
+    oldest = min(now, store.stream.oldest_at() or now)
+    for ref in store.views.first_due("settles", CLOSED_RUNS):
+        run = store.views.run(ref)
+        if run is not None and run.status in RUN_TERMINAL and run.ended_at:
+            oldest = min(oldest, run.ended_at)
     return max(0.0, (now - oldest) / 1000)
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from orchestrator.healing.checks import Fault
 from orchestrator.store import Store
-from orchestrator.store.replies import DUTIES, Duty
+from orchestrator.store.replies import Duty
 
 LATE_PASSES: Final = 5  # so many intervals without a pass, and nobody is watching
 LATE_LEAST_S: Final = 15.0
@@ -15,8 +15,7 @@ MEND: Final = "start beat (one is enough) and a worker on the supervise queue"
 def ages_s(store: Store) -> dict[Duty, float | None]:
     """Of each duty, how long ago the shard that waits longest was looked at; None: one never was."""
     now = store.now_ms()
-    oldest = {duty: min(store.views.last_pass(shard, duty) for shard in range(store.shards)) for duty in DUTIES}
-    return {duty: (now - at) / 1000 if at else None for duty, at in oldest.items()}
+    return {duty: (now - at) / 1000 if at else None for duty, at in store.views.last_passes().items()}
 
 
 def late(ages: Mapping[Duty, float | None], sweep_s: float) -> Fault | None:

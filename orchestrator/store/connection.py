@@ -6,7 +6,7 @@ of orchestrator.store.scripts, where a repeat is known to be safe.
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,6 +47,21 @@ class Link:
     def command(self, *words: Any) -> Any:
         self._connection.send_command(*words)
         return self._connection.read_response()
+
+    def commands(self, many: Sequence[Sequence[Any]]) -> list[Any]:
+        """All of them in one round trip. Every answer is read, also behind one that refuses, which is raised then."""
+        self._connection.send_packed_command(self._connection.pack_commands(many))
+        answers = [self._answer() for _ in many]
+        for answer in answers:
+            if isinstance(answer, Refused):
+                raise answer
+        return answers
+
+    def _answer(self) -> Any:
+        try:
+            return self._connection.read_response()
+        except Refused as refused:
+            return refused
 
     def close(self) -> None:
         self._connection.disconnect()

@@ -145,6 +145,10 @@ class Scripts:
         """One plain command: reads, and the identity of a shard. Tried again like a script."""
         return self._again(lambda link: link.command(*words))
 
+    def ask_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Many plain reads in one round trip, which are tried again together."""
+        return self._again(lambda link: link.commands(commands))
+
     def ask_or_none(self, *words: Any) -> Any:
         """Like ask, but None when the server refuses the command."""
         try:

@@ -58,10 +58,14 @@ class Stream:
         """How many transitions of a shard lie there."""
         return int(self._scripts.ask("XLEN", self._key(shard)))
 
-    def oldest_at(self, shard: int) -> int | None:
+    def lengths(self) -> list[int]:
+        """The same of every shard."""
+        return [int(length) for length in self._scripts.ask_all([("XLEN", key) for key in self._keys()])]
+
+    def oldest_at(self) -> int | None:
         """When the transition that waits longest happened, in milliseconds of the server's clock; None: none waits."""
-        found = self._scripts.ask("XRANGE", self._key(shard), "-", "+", "COUNT", 1)
-        return int(str(found[0][0]).partition("-")[0]) if found else None
+        found = self._scripts.ask_all([("XRANGE", key, "-", "+", "COUNT", 1) for key in self._keys()])
+        return min((int(str(first[0][0]).partition("-")[0]) for first in found if first), default=None)
 
     def last_id(self, shard: int) -> str:
         """The id of the newest transition that was ever written there."""
@@ -70,6 +74,9 @@ class Stream:
             return BEGINNING
         about = pairs(reply)
         return str(about["last-generated-id"])
+
+    def _keys(self) -> list[str]:
+        return [self._key(shard) for shard in range(self._scripts.keys.shards)]
 
     def _key(self, shard: int) -> str:
         return self._scripts.keys.shard_part(shard, "ledger")

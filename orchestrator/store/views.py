@@ -174,21 +174,30 @@ class Views:
         scores = ((duty, self._ask("ZSCORE", self._keys.due(shard, duty), name)) for duty in DUTIES)
         return {duty: int(float(score)) for duty, score in scores if score is not None}
 
-    def last_pass(self, shard: int, duty: Duty) -> int:
-        """When a pass over this duty last began in a shard; 0: never."""
-        return int(self._ask("HGET", self._keys.shard_part(shard, "pass"), duty) or 0)
+    def last_passes(self) -> dict[Duty, int]:
+        """When a pass over each duty last began, in the shard that waits longest; 0: in one of them never."""
+        keys = (self._keys.shard_part(shard, "pass") for shard in range(self._keys.shards))
+        shards = self._scripts.ask_all([("HMGET", key, *DUTIES) for key in keys])
+        return {duty: min(int(began[at] or 0) for began in shards) for at, duty in enumerate(DUTIES)}
 
-    def backlog(self, shard: int, duty: Duty, now: int) -> Backlog:
-        """What a duty has before it in a shard."""
-        key = self._keys.due(shard, duty)
-        first = self._ask("ZRANGE", key, 0, 0, "WITHSCORES")
-        flat = list(chain.from_iterable(first)) if first and isinstance(first[0], list) else first
-        overdue = int(self._ask("ZCOUNT", key, "-inf", now))
-        return Backlog(int(self._ask("ZCARD", key)), overdue, int(float(flat[1])) if flat else None)
+    def backlogs(self, now: int) -> dict[Duty, list[Backlog]]:
+        """What each duty has before it, shard by shard."""
+        shards = range(self._keys.shards)
+        keys = [self._keys.due(shard, duty) for duty in DUTIES for shard in shards]
+        asked = [
+            words
+            for key in keys
+            for words in (("ZCARD", key), ("ZCOUNT", key, "-inf", now), ("ZRANGE", key, 0, 0, "WITHSCORES"))
+        ]
+        answers = self._scripts.ask_all(asked)
+        found = [_backlog(*three) for three in zip(answers[::3], answers[1::3], answers[2::3], strict=True)]
+        return {duty: found[at * len(shards) : (at + 1) * len(shards)] for at, duty in enumerate(DUTIES)}
 
-    def first_due(self, shard: int, duty: Duty, count: int) -> list[RunRef]:
-        """The runs that come first under a duty that is about runs."""
-        return [of_member(name)[0] for name in self._ask("ZRANGE", self._keys.due(shard, duty), 0, count - 1)]
+    def first_due(self, duty: Duty, count: int) -> list[RunRef]:
+        """The runs that come first, so many of each shard, under a duty that is about runs."""
+        keys = (self._keys.due(shard, duty) for shard in range(self._keys.shards))
+        found = self._scripts.ask_all([("ZRANGE", key, 0, count - 1) for key in keys])
+        return [of_member(name)[0] for names in found for name in names]
 
     def needs(self, ref: RunRef, step_id: str) -> tuple[str, ...]:
         """The steps that this one waits for, as its plan says; () for an unknown step."""
@@ -236,6 +245,11 @@ class Views:
 
     def _ask(self, *words: Any) -> Any:
         return self._scripts.ask(*words)
+
+
+def _backlog(members: Any, overdue: Any, first: Any) -> Backlog:
+    flat = list(chain.from_iterable(first)) if first and isinstance(first[0], list) else first
+    return Backlog(int(members), int(overdue), int(float(flat[1])) if flat else None)
 
 
 def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -110,7 +110,7 @@ def pass_of(system: System) -> None:
     """Return when a pass over dispatches has begun after this call."""
     views, store = system.installed.store.views, system.installed.store
     now = store.now_ms()
-    eventually(lambda: views.last_pass(0, "dispatches") > now, what="a pass of a supervisor")
+    eventually(lambda: views.last_passes()["dispatches"] > now, what="a pass of a supervisor")
 
 
 def test_an_approval_outlives_the_chords_keys(system: System) -> None:

@@ -49,7 +49,7 @@ def test_ten_running_once_steps_outlast_an_outage(server: EmbeddedServer, system
     assert len(system.effects(what="began")) == STEPS
     assert "beat" in system.processes.running()
     now = system.installed.store.now_ms()
-    eventually(lambda: system.installed.store.views.last_pass(0, "leases") > now, what="a pass: the same beat ticks")
+    eventually(lambda: system.installed.store.views.last_passes()["leases"] > now, what="a pass: the same beat ticks")
 
 
 def restart(server: EmbeddedServer, system: System) -> None:

@@ -20,6 +20,7 @@ from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef
 from tests.support.installation import Installation, installation
 from tests.support.ledgers import letter_named
+from tests.support.proxy import Proxy
 from tests.support.scraping import family, shown
 from tests.support.servers import Server
 
@@ -114,6 +115,22 @@ def test_shards_that_are_not_ours(ours: Installation) -> None:
     store.scripts.ask("DEL", store.keys.shard_part(0, "epoch"))
     store.scripts.ask("SET", store.keys.shard_part(1, "server"), "another")
     assert family(scrape(ours), "mandor_shards") == {"lost": 1, "moved": 1}
+
+
+def test_a_store_that_is_far_away(new_server: Callable[[], Server], tmp_path: Path) -> None:
+    """All shards are asked at once, not one after the other."""
+    server = new_server()
+    with (
+        Proxy(server.url) as proxy,
+        installation(proxy.url, tmp_path, namespace="far", shards=16, broker_url=server.url) as made,
+    ):
+        gauges = Gauges(made.settings, made.app)
+        scrape(made, gauges)  # its connections are open by now
+        proxy.delay_s = 0.02
+        found = scrape(made, gauges)
+    assert (found["mandor_store_up"], family(found, "mandor_shards")) == (1, {"ours": 16})
+    assert "mandor_ledger_undrained" in found
+    assert found["mandor_exporter_seconds"] < 1
 
 
 def test_services_that_are_away_leave_the_others(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:

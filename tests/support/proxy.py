@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from contextlib import suppress
 from types import TracebackType
 from urllib.parse import urlsplit, urlunsplit
@@ -9,7 +10,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 class Proxy:
     """Forwards to the server of `url`. swallow(n): the next n answers to scripts are lost with their connections,
-    after the server has done what was asked. close_all(): every connection breaks; refuse: new ones break at once."""
+    after the server has done what was asked. delay_s: before whatever it answers, as if it were far away. close_all():
+    every connection breaks; refuse: new ones break at once."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -21,6 +23,7 @@ class Proxy:
         self._to_swallow = 0
         self.swallowed = 0
         self.refuse = False
+        self.delay_s = 0.0
         self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -74,6 +77,7 @@ class Proxy:
                     self._to_swallow -= 1
                     self.swallowed += 1
                     break
+                time.sleep(self.delay_s)
                 client.sendall(data)
         _shut(client)
         _shut(server)
