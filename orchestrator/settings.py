@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     actions: str = Field("", description="modules that declare actions and planners, separated by commas")
     policy_file: Path | None = Field(None, description="JSON file that narrows the installation's policy")
 
-    # leases: a worker renews three times before it is given up; two sweeps fit well into one lease
+    # leases: a worker renews three times before it is given up; four sweeps fit into one lease
     lease_s: Seconds = Field(15.0, description="how long a claim is believed in without a renewal")
     sweep_s: Seconds = Field(2.0, description="from one look of each supervisor to its next")
 
@@ -188,7 +188,7 @@ class RelationsBroken(ValueError):
 def _broken(given: Settings) -> Iterator[Broken]:
     attempt_s = max(given.timeout_s, given.planner_timeout_s) + given.stop_grace_s
     rules = (
-        ("sweep_s", 2 * given.sweep_s < given.lease_s, ("lease_s",), "two sweeps must fit into one lease"),
+        ("sweep_s", 4 * given.sweep_s <= given.lease_s, ("lease_s",), "four sweeps must fit into one lease"),
         ("backoff_s", given.backoff_s <= given.backoff_max_s, ("backoff_max_s",), "the first wait exceeds the longest"),
         (
             "visibility_timeout_s",

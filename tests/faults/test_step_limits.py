@@ -131,7 +131,7 @@ def test_a_step_that_was_terminated_in_celery_is_tried_again(system: System) -> 
 
 
 def test_a_failing_run_is_settled_at_once_not_when_a_sweep_comes(new_system: Any) -> None:
-    system = new_system(sweep_s=1.4)
+    system = new_system(lease_s=6, sweep_s=1.4)
     system.processes.worker("control", queues="control", concurrency=1)
     system.processes.worker("planner", queues="plan", concurrency=1)
     system.start_steps(concurrency=1)

@@ -323,6 +323,39 @@ def test_after_an_outage_holders_may_renew_first(scene: Scene) -> None:
     assert [due.step_id for due in taken] == ["x"]  # type: ignore[union-attr]
 
 
+def look_at_leases(scene: Scene, after_ms: int) -> tuple[str | None, ...] | Resting:
+    """One pass, so long after the last one: what it took."""
+    scene.clock.advance(after_ms)
+    assert scene.store.runs.begin_pass(0, "leases", 2000)
+    taken = scene.store.runs.take_due(0, "leases", 10)
+    return taken if isinstance(taken, Resting) else tuple(due.step_id for due in taken)
+
+
+@pytest.mark.parametrize("share", [0.51, 0.6, 0.9, 1.5])
+@pytest.mark.parametrize("phase", range(6))
+def test_passes_that_are_always_late_reclaim_all_the_same(scene: Scene, share: float, phase: int) -> None:
+    """However long ago the last rest was when the claim was made."""
+    scene.accept().admit(new_step("x", 0))
+    apart = round(share * LEASE)
+    for _ in range(1 + phase):
+        look_at_leases(scene, apart)
+    lapses = scene.claim("x").lease_end
+    rests = 1 if share < 2 / 3 else 2
+    while look_at_leases(scene, apart) != ("x",):
+        assert scene.clock.now < lapses + LEASE + (1 + rests) * apart
+
+
+def test_a_second_outage_right_behind_the_first_is_one_too_but_no_third(scene: Scene) -> None:
+    """In between no pass has taken anything, and holders had no whole lease in which to renew."""
+    scene.accept().admit(new_step("x", 0))
+    look_at_leases(scene, 0)
+    scene.claim("x")
+    assert look_at_leases(scene, 20_000) == Resting(scene.clock.now + LEASE)
+    assert look_at_leases(scene, 20_000) == Resting(scene.clock.now + LEASE)
+    assert look_at_leases(scene, 20_000) == ("x",)
+    assert look_at_leases(scene, 20_000) == Resting(scene.clock.now + LEASE)
+
+
 def test_two_beats_at_once_make_one_pass(scene: Scene) -> None:
     runs = scene.store.runs
     assert [runs.begin_pass(0, "settles", 2000) for _ in range(3)] == [True, False, False]

@@ -9,6 +9,7 @@ local set = K['due_' .. A.duty]
 if A.duty == 'leases' then
   local rest = tonumber(redis.call('HGET', K.pass, 'rest_until') or '0')
   if rest > NOW then return { 'resting', rest } end
+  redis.call('HDEL', K.pass, 'rest_until', 'rests')
 end
 local members = redis.call('ZRANGEBYSCORE', set, '-inf', NOW, 'LIMIT', 0, tonumber(A.limit))
 for _, name in ipairs(members) do redis.call('ZADD', set, NOW + tonumber(A.again_ms), name) end
