@@ -19,14 +19,16 @@ from orchestrator.telemetry.text import WHOLE, redacted, without_secrets
 from schemas.canonical import sha256_hex
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.ids import RunRef
-from schemas.policy import OnDoubt
-from schemas.states import EffectClass, Fact, RunStatus, StepStatus
+from schemas.states import RunStatus, StepStatus
 
 SHOWN_BYTES: Final = 64 * 1024
 SHOWN_ATTEMPTS: Final = 200
 DEEPEST: Final = 100  # levels of a letter; below them is nothing that a person would read
 MOST_LETTERS: Final = 10_000  # as many as a plan can have steps
 UNKNOWN_ACTION: Final = "unknown_action"  # the kind of error of a step that no worker could run
+WORKER_LOST: Final = "worker_lost"
+OWED: Final = frozenset({UNKNOWN_ACTION, WORKER_LOST, "step_timeout"})  # of steps about which a letter may be owed
+PLANNER_FAILED: Final = "planner_failed"  # why such a run has ended
 _TOLD: Final = ("attempt", "fence", "worker_id", "outcome")
 
 
@@ -104,19 +106,15 @@ def story(store: Store, ref: RunRef, step: StepState) -> dict[str, Any]:
     return {"action": step.action, "effect": step.effect, "attempts": attempts[-SHOWN_ATTEMPTS:]}
 
 
-def exhaustion(store: Store, ref: RunRef, step: StepState, known: Fact) -> Exhaustion | None:
-    """The letter that is owed if the store ends the step's claim now: its worker is lost, and it is tried no more.
+def exhaustion(store: Store, ref: RunRef, step: StepState) -> Exhaustion | None:
+    """The letter that is owed about a step which the store has given up on with the loss of its last worker.
 
-    known: what closing its effect row answered. None: it landed, it goes on, a person is asked, or its run ends anyway.
+    The store alone knows: whoever finds a lapsed lease may be too late, and its holder alive.
     """
-    run = store.views.run(ref)
-    if run is None or run.status != RunStatus.RUNNING or known is Fact.LANDED:
+    if step.given_up is None:
         return None
-    doubtful = step.effect == EffectClass.ONCE and known is Fact.MAYBE
-    asked = doubtful and run.on_doubt == OnDoubt.WAIT
-    if asked or not (doubtful or step.attempt >= step.max_attempts):
-        return None
-    return Exhaustion(run.generation, "in_doubt" if doubtful else "retry_exhausted", story(store, ref, step))
+    generation, reason = step.given_up
+    return Exhaustion(generation, reason, {**story(store, ref, step), "generation": generation})
 
 
 def unsupported(action: str, generation: int) -> Exhaustion:
@@ -124,17 +122,27 @@ def unsupported(action: str, generation: int) -> Exhaustion:
     return Exhaustion(generation, f"no worker supports {action}", {"action": action, "generation": generation})
 
 
-def report_unsupported(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> None:
-    """Write those letters that a run which ends still owes: whoever gave the last attempt back may have died since."""
-    failed = [step_id for step_id, text in store.views.errors(ref).items() if _is_unsupported(text)]
-    letters = ledger.letters(MOST_LETTERS, kind=DeadLetterKind.STEP, run_id=ref.run_id) if failed else ()
-    told = {(letter.step_id, letter.reason, letter.content.get("generation")) for letter in letters}
-    for step_id in failed:
+def report_given_up(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> None:
+    """Write those letters about steps that a run which ends still owes: whoever ended the last attempt, or gave it
+    back, may have died since."""
+    failed = {step_id: kind for step_id, text in store.views.errors(ref).items() if (kind := _kind(text)) in OWED}
+    told = _told(ledger, ref, DeadLetterKind.STEP) if failed else set()
+    for step_id, kind in failed.items():
         step = store.views.step(ref, step_id)
-        given_up = step is not None and is_given_up(store, ref, step)
-        owed = unsupported(step.action, generation) if step and given_up else None
-        if owed is not None and (step_id, owed.reason, generation) not in told:
+        owed = _owed(store, ref, step, kind, generation) if step else None
+        if owed is not None and owed.generation == generation and (step_id, owed.reason, generation) not in told:
             about_step(app, ledger, ref, step_id, generation, owed.reason, owed.content)
+
+
+def _owed(store: Store, ref: RunRef, step: StepState, kind: str, generation: int) -> Exhaustion | None:
+    if kind != UNKNOWN_ACTION:
+        return exhaustion(store, ref, step)
+    return unsupported(step.action, generation) if is_given_up(store, ref, step) else None
+
+
+def _told(ledger: Ledger, ref: RunRef, kind: DeadLetterKind) -> set[tuple[str | None, str, Any]]:
+    letters = ledger.letters(MOST_LETTERS, kind=kind, run_id=ref.run_id)
+    return {(letter.step_id, letter.reason, letter.content.get("generation")) for letter in letters}
 
 
 def is_given_up(store: Store, ref: RunRef, step: StepState) -> bool:
@@ -150,19 +158,29 @@ def is_given_up(store: Store, ref: RunRef, step: StepState) -> bool:
     return waits or run.reason == f"in_doubt:{step.id}"
 
 
-def _is_unsupported(error_text: str) -> bool:
-    return bool(json.loads(error_text).get("kind") == UNKNOWN_ACTION)
+def _kind(error_text: str | None) -> str:
+    return str(json.loads(error_text or "{}").get("kind", ""))
 
 
 def planners_exhaustion(store: Store, ref: RunRef) -> Exhaustion | None:
-    """The same for the last attempt to plan a run, whose worker is lost."""
+    """The same for a run that the store has ended with the loss of its last planner's worker."""
     run = store.views.run(ref)
-    if run is None or run.status != RunStatus.PLANNING or run.plan.attempt < run.plan.tries:
+    if run is None or run.reason != PLANNER_FAILED or _kind(run.error_text) != WORKER_LOST:
         return None
-    if run.plan.lease_end > store.now_ms() and not run.plan.dead:
-        return None
-    content = {"planner": run.planner, "attempts": [], "workers_lost": run.plan.attempt}
+    content = {"planner": run.planner, "attempts": [], "workers_lost": run.plan.attempt, "generation": run.generation}
     return Exhaustion(run.generation, "retry_exhausted", content)
+
+
+def report_planner(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
+    """Write the letter about its planner that a run which ends still owes."""
+    owed = planners_exhaustion(store, ref)
+    if owed is not None and (None, owed.reason, owed.generation) not in _told(ledger, ref, DeadLetterKind.PLAN):
+        about_planner(app, ledger, ref, owed)
+
+
+def about_planner(app: App, ledger: Ledger, ref: RunRef, owed: Exhaustion) -> None:
+    """Keep the letter about a planner that lost its worker each time."""
+    write(app, ledger, DeadLetterKind.PLAN, owed.reason, plan_key(ref.run_id, owed.generation), owed.content, ref)
 
 
 def plan_key(run_id: str, generation: int) -> str:

@@ -82,7 +82,8 @@ def _write_owed_letters(app: App, store: Store, ledger: Ledger, ref: RunRef, end
     status = RunStatus(end.status)
     if status is RunStatus.SUCCEEDED:
         return
-    dead_letters.report_unsupported(app, store, ledger, ref, end.generation)
+    dead_letters.report_planner(app, store, ledger, ref)
+    dead_letters.report_given_up(app, store, ledger, ref, end.generation)
     if status in (RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED):
         late_effects.tell_all(app, store, ledger, ref, end.generation)
     if status is RunStatus.COMPENSATION_FAILED:

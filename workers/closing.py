@@ -40,10 +40,10 @@ def _deliver(message: CloseMessage, services: Services) -> Report:
         return Nothing("not_due")
     attempt = Attempt(message, as_it_was(message, services, step), "", time.monotonic(), services)
     closing = _find_out(attempt, step)
-    givenup.before_last_end(message, services, closing.fact)
     guard = services.store.guard
     verdict = guard.expire_lease(message.ref, message.step_id, step.fence, closing.fact, closing.result_text)
     tell_ended("probe", step.fence, step.effect, verdict, noticed=not step.dead)
+    givenup.after_last_end(message, services, verdict)
     services.publisher.publish(getattr(verdict, "publish", ()))
     return Nothing(word(verdict))
 

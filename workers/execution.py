@@ -97,12 +97,12 @@ def _close_dead(message: StepMessage, services: Services, dead: CloseFirst) -> b
         if closing.fact is Fact.MAYBE and (probe := _probe(message, services)):
             services.publisher.publish((probe,))
             return False
-        givenup.before_last_end(message, services, closing.fact)
     except LedgerUnavailable:
         return False
     guard = services.store.guard
     verdict = guard.expire_lease(message.ref, message.step_id, dead.fence, closing.fact, closing.result_text)
     tell_ended("redelivery", dead.fence, dead.effect, verdict, noticed=False)
+    givenup.after_last_end(message, services, verdict)
     services.publisher.publish(others(getattr(verdict, "publish", ()), message))
     return True
 

@@ -5,25 +5,41 @@ from typing import Any
 
 from orchestrator import compensation, dead_letters, late_effects
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreUnavailable
-from orchestrator.store.replies import InDoubt, TooOften, UndoGivenUp
+from orchestrator.store.replies import Failed, InDoubt, TooOften, UndoGivenUp
 from orchestrator.telemetry import logs
 from schemas.dead_letter import DeadLetterKind
-from schemas.messages import StepMessage
-from schemas.states import EffectClass, Fact, StepStatus
+from schemas.messages import PlanMessage, StepMessage
+from schemas.states import EffectClass, StepStatus
 from workers import failures
 from workers.attempt import Attempt
 from workers.effects import Lateness
 from workers.services import Letter, Services
 
 
-def before_last_end(message: StepMessage, services: Services, known: Fact) -> None:
-    """Every attempt ended with the loss of its worker; the last of those claims is to be ended after this. Raises
-    LedgerUnavailable: then it must not be ended yet.
-    """
-    step = services.store.views.step(message.ref, message.step_id)
-    owed = dead_letters.exhaustion(services.store, message.ref, step, known) if step else None
+def after_last_end(message: StepMessage, services: Services, verdict: Any) -> None:
+    """Every attempt ended with the loss of its worker, and the store has given the step up. Should the letter not come
+    through now, the run's end waits for it."""
+    if not isinstance(verdict, Failed | InDoubt):
+        return
+    try:
+        step = services.store.views.step(message.ref, message.step_id)
+    except StoreUnavailable as away:
+        _tell_unwritten("retry_exhausted", away)
+        return
+    owed = dead_letters.exhaustion(services.store, message.ref, step) if step else None
     if owed is not None:
-        services.write_letter(_letter(message, owed.reason, owed.content))
+        _write(message, services, owed.reason, owed.content)
+
+
+def after_last_plan(message: PlanMessage, services: Services) -> None:
+    """The same of the planner, in whose attempts a worker was lost each time."""
+    try:
+        owed = dead_letters.planners_exhaustion(services.store, message.ref)
+        if owed is not None:
+            dedup_key = dead_letters.plan_key(message.run_id, owed.generation)
+            services.write_letter(Letter(DeadLetterKind.PLAN, message.ref, None, owed.reason, owed.content, dedup_key))
+    except (LedgerUnavailable, StoreUnavailable) as away:
+        _tell_unwritten("retry_exhausted", away)
 
 
 def after_hand_back(attempt: Attempt, verdict: Any, error: BaseException | None) -> None:

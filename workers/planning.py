@@ -29,7 +29,7 @@ from schemas.ids import plan_task_id
 from schemas.messages import PlanMessage
 from schemas.policy import Policy
 from schemas.run import Submission
-from workers import answers, failures, signs
+from workers import answers, failures, givenup, signs
 from workers.answers import Refused, RefusedAnswer
 from workers.identity import worker_id
 from workers.lease import Lease, Renewal, Terms
@@ -131,13 +131,10 @@ def _plan(planning: Planning) -> Report:
 
 
 def _give_up(message: PlanMessage, services: Services) -> Report:
-    """The last attempt lost its worker: first the letter, then the end of the run."""
-    owed = dead_letters.planners_exhaustion(services.store, message.ref)
-    if owed is not None:
-        dedup_key = dead_letters.plan_key(message.run_id, owed.generation)
-        services.write_letter(Letter(DeadLetterKind.PLAN, message.ref, None, owed.reason, owed.content, dedup_key))
+    """The last attempt lost its worker: the end of the run, then the letter, for which its end in the ledger waits."""
     ended = services.store.runs.expire_plan(message.ref)
     if isinstance(ended, Failed):
+        givenup.after_last_plan(message, services)
         logs.emit(planned.PlannerFailed("", failures.WORKER_LOST, will_retry=False, exhausted=True))
     services.publisher.publish(getattr(ended, "publish", ()))
     return GivenUp("the planner did not finish within its attempts")

@@ -153,7 +153,7 @@ class CloseFirst:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """The last attempt to plan lost its worker. Its claim is to be ended, after its letter was written."""
+    """The last attempt to plan lost its worker. Its claim is to be ended."""
 
     attempts: int
 

@@ -4,12 +4,16 @@ A claim to undo a step is ended in the same way. Where an effect may have happen
 is asked to end the claim (`workers.close`); only if none has for MANDOR_DISPATCH_DEADLINE_S it is called doubtful here.
 
 The effect row is closed before the store is told, so that a holder that wakes up can start and report nothing more;
-what the row says decides, in the store, whether the step is tried again. One that has no attempts left is kept as a
-dead letter first.
+what the row says decides, in the store, whether the step is tried again. One that the store has given up on becomes a
+dead letter; if that does not come through, the end of the run waits for it.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from orchestrator import compensation, dead_letters
 from orchestrator.dispatch import App
+from orchestrator.errors import LedgerUnavailable
 from orchestrator.ledger import Ledger, fact
 from orchestrator.settings import Settings
 from orchestrator.store import Store
@@ -26,10 +30,9 @@ from orchestrator.store.replies import (
     UnknownRun,
 )
 from orchestrator.store.views import StepState
-from orchestrator.supervisors.passes import Counts, Duties, walk
+from orchestrator.supervisors.passes import Counts, Duties, tell_failed, walk
 from orchestrator.telemetry import aftermath, events
 from orchestrator.telemetry.logs import emit
-from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
 from schemas.states import EffectClass, Fact, StepStatus
 
@@ -54,12 +57,13 @@ def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Coun
 
 
 def reclaim_planning(app: App, store: Store, ledger: Ledger, ref: RunRef) -> Publish | None:
-    """The planner's process is gone: planned again, or the run has failed, and a letter says so first."""
+    """The planner's process is gone: planned again, or the run has failed, and a letter says so."""
     run = store.views.run(ref)
-    keep_planners_letter(app, store, ledger, ref)
     reply = store.runs.expire_plan(ref)
     if run is None or isinstance(reply, NotDue | UnknownRun):
         return None
+    if isinstance(reply, Failed):
+        keep_planners_letter(app, store, ledger, ref)
     word, exhausted = type(reply).__name__, isinstance(reply, Failed)
     emit(events.ClaimEnded(NAME, run.plan.holder, word, "plan", noticed=not run.plan.dead, exhausted=exhausted))
     return reply.publish
@@ -80,12 +84,12 @@ def reclaim_step(
     known, result_text = close(ledger, ref, step) if step else (Fact.NONE, "")
     if step is not None and known is Fact.MAYBE and step.probe and now < step.lease_end + patience_ms:
         return ask_probe(store, ref, step)
-    if step is not None and step.status == StepStatus.RUNNING:
-        keep_letter(app, store, ledger, ref, step, known)
     verdict = store.guard.expire_lease(ref, step_id, fence, known, result_text)
     if isinstance(verdict, NOT_ENDED):
         return None
     tell_ended(NAME, fence, step.effect if step else "", verdict, noticed=step is not None and not step.dead)
+    if isinstance(verdict, Failed | InDoubt):
+        keep_letter(app, store, ledger, ref, step_id)
     return verdict.publish
 
 
@@ -106,18 +110,28 @@ def tell_undo_ended(by: str, fence: int, verdict: object, *, noticed: bool) -> N
 
 
 def keep_planners_letter(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
-    """If this was the planner's last attempt, write that down before the store ends the run."""
-    owed = dead_letters.planners_exhaustion(store, ref)
-    if owed is not None:
-        dedup_key = dead_letters.plan_key(ref.run_id, owed.generation)
-        dead_letters.write(app, ledger, DeadLetterKind.PLAN, owed.reason, dedup_key, owed.content, ref)
+    """This was the planner's last attempt. The end of the run waits for a letter that does not come through."""
+    with _owed_by_the_end():
+        owed = dead_letters.planners_exhaustion(store, ref)
+        if owed is not None:
+            dead_letters.about_planner(app, ledger, ref, owed)
 
 
-def keep_letter(app: App, store: Store, ledger: Ledger, ref: RunRef, step: StepState, known: Fact) -> None:
-    """If this claim was the step's last, write that down before the store ends it."""
-    owed = dead_letters.exhaustion(store, ref, step, known)
-    if owed is not None:
-        dead_letters.about_step(app, ledger, ref, step.id, owed.generation, owed.reason, owed.content)
+def keep_letter(app: App, store: Store, ledger: Ledger, ref: RunRef, step_id: str) -> None:
+    """This claim was the step's last. The end of the run waits for a letter that does not come through."""
+    with _owed_by_the_end():
+        step = store.views.step(ref, step_id)
+        owed = dead_letters.exhaustion(store, ref, step) if step else None
+        if owed is not None:
+            dead_letters.about_step(app, ledger, ref, step_id, owed.generation, owed.reason, owed.content)
+
+
+@contextmanager
+def _owed_by_the_end() -> Iterator[None]:
+    try:
+        yield
+    except LedgerUnavailable as away:
+        tell_failed(NAME, away)
 
 
 def ask_probe(store: Store, ref: RunRef, step: StepState) -> Publish | None:

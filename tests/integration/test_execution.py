@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 
+from orchestrator import dead_letters
 from orchestrator.admission import Referable
 from orchestrator.errors import LedgerUnavailable
 from orchestrator.ledger import open_ledger
@@ -602,16 +603,20 @@ def test_a_step_that_kills_every_worker_ends_with_a_letter(bench: Workbench, eff
 
 
 @pytest.mark.parametrize("effect", ["pure", "keyed"])
-def test_the_last_lost_claim_ends_only_when_its_letter_is_written(bench: Workbench, effect: str) -> None:
+def test_the_last_lost_claim_ends_also_where_its_letter_does_not_come_through(bench: Workbench, effect: str) -> None:
+    """The end of the run, which the ledger is told, waits for it."""
+
     def no_letter(_: Any) -> str:
         raise LedgerUnavailable("the ledger does not take it")
 
     run = one_step(bench, effect, lambda params, ctx: None, attempts=1)
     lose_child(run)
     report = execution.run_step(run.message("s0"), replace(bench.services, write_letter=no_letter))
-    assert (report, run.step().status, run.state.status) == (Nothing("close_first"), "running", "running")
-    run.deliver()
-    assert (run.step().status, [letter.reason for letter in bench.letters]) == ("failed", ["retry_exhausted"])
+    assert (run.step().status, run.state.status, bench.letters) == ("failed", "failing", [])
+    assert isinstance(report, GivenUp)
+    owed = dead_letters.exhaustion(bench.store, run.ref, run.step())
+    assert owed is not None
+    assert (owed.generation, owed.reason) == (1, "retry_exhausted")
 
 
 # ---- stopping

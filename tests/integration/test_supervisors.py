@@ -161,6 +161,90 @@ def test_a_step_that_kills_its_workers_fails(world: World) -> None:
     assert world.run_status == "failing"
 
 
+EFFECTS = ["pure", "idempotent", "keyed", "once", "transactional"]
+
+
+@pytest.mark.parametrize(("effect", "holder"), [("pure", "renews"), *((effect, "commits") for effect in EFFECTS)])
+def test_a_holder_that_comes_back_behind_the_lapse_of_its_last_lease_leaves_no_letter(
+    world: World, monkeypatch: pytest.MonkeyPatch, effect: str, holder: str
+) -> None:
+    world.started(world.step("a", 0, effect=effect, max_attempts=1))
+    granted = world.claim("a")
+    world.lapse_unseen()
+    expire = world.store.guard.expire_lease
+
+    def behind_it(*given: Any) -> Any:
+        if holder == "commits":
+            assert isinstance(world.complete("a"), Committed)
+        else:
+            world.store.guard.renew_lease(world.ref, "a", granted.fence, "claim-a")
+        return expire(*given)
+
+    monkeypatch.setattr(world.store.guard, "expire_lease", behind_it)
+    assert world.reclaim().moved == 0
+    if holder == "renews":
+        assert isinstance(world.complete("a"), Committed)
+    world.clock.advance(SWEEP)
+    world.settle()
+    assert (world.run_status, world.ledger.letters(10)) == ("succeeded", [])
+
+
+def test_a_planner_that_comes_back_behind_the_lapse_of_its_last_lease_leaves_no_letter(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence = world.accept(tries=1).plan().fence
+    world.lapse_unseen()
+    expire = world.store.runs.expire_plan
+
+    def behind_it(ref: Any) -> Any:
+        world.store.guard.renew_lease(world.ref, None, fence, "planner")
+        return expire(ref)
+
+    monkeypatch.setattr(world.store.runs, "expire_plan", behind_it)
+    assert world.reclaim().moved == 0
+    assert (world.run_status, world.ledger.letters(10)) == ("planning", [])
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("lost", ["its writer", "the ledger"])
+def test_a_letter_about_a_step_that_was_not_written_is_owed_by_the_end_of_the_run(
+    world: World, monkeypatch: pytest.MonkeyPatch, effect: str, lost: str
+) -> None:
+    world.started(world.step("a", 0, effect=effect, max_attempts=1), on_failure="stop")
+    granted = world.claim("a")
+    if lost == "its writer":
+        world.clock.advance(LEASE + 1)
+        world.store.guard.expire_lease(world.ref, "a", granted.fence, Fact.NONE)
+    else:
+        with monkeypatch.context() as broken:
+            broken.setattr(world.ledger, "write_letter", raising(LedgerUnavailable("gone")))
+            world.lapse()
+    assert (world.run_status, world.ledger.letters(10)) == ("failing", [])
+    world.clock.advance(SWEEP)
+    world.settle()
+    assert world.run_status == "failed"
+    (letter,) = world.ledger.letters(10)
+    assert (letter.step_id, letter.reason, letter.content["action"]) == ("a", "retry_exhausted", "demo")
+
+
+@pytest.mark.parametrize("lost", ["its writer", "the ledger"])
+def test_a_letter_about_a_planner_that_was_not_written_is_owed_by_the_end_of_the_run(
+    world: World, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    world.accept(tries=1).plan()
+    if lost == "its writer":
+        world.clock.advance(LEASE + 1)
+        world.store.runs.expire_plan(world.ref)
+    else:
+        with monkeypatch.context() as broken:
+            broken.setattr(world.ledger, "write_letter", raising(LedgerUnavailable("gone")))
+            world.lapse()
+    assert (world.run_status, world.ledger.letters(10)) == ("failed", [])
+    world.settle()
+    (letter,) = world.ledger.letters(10)
+    assert (letter.kind, letter.reason, letter.content["workers_lost"]) == ("plan", "retry_exhausted", 1)
+
+
 def test_a_planner_that_died_is_asked_again(world: World) -> None:
     world.accept().plan()
     world.lapse()

@@ -1,7 +1,7 @@
 -- claim_plan: the lease for planning; takes over a lease that has lapsed
 -- keys: run due
 -- args: generation claim_id worker
--- moves: run accepted > planning; one whose last attempt lost its worker is ended by expire_plan, its letter first
+-- moves: run accepted > planning; one whose last attempt lost its worker is ended by expire_plan
 -- reply granted: fence attempt lease_ms lease_end limit_ms stop_grace_ms policy policy_hash context_hash version session_id request_id planner
 -- reply busy:
 -- reply stored:

@@ -50,7 +50,7 @@ if rec.status == 'running' and rec.claim == A.claim_id then return grant((inputs
 if run.status ~= 'running' then return { 'stop', run.status } end
 if rec.status == 'running' then
   if not rec.dead then return { 'busy' } end
-  -- only what had no effect may be claimed over; its last attempt is ended as any other is, with a letter before it
+  -- only what had no effect may be claimed over; its last attempt is ended as any other is, with a letter
   if rec.effect ~= 'pure' or rec.attempt >= rec.max_attempts then
     return { 'close_first', rec.holder, rec.effect, rec.token }
   end

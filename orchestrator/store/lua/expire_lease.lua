@@ -38,10 +38,17 @@ local timed_out = NOW - rec.started_at >= rec.limit_ms
 store_error(rec, timed_out
   and '{"kind":"step_timeout","message":"the attempt passed its time limit of ' .. rec.limit_ms .. ' ms","path":null}'
   or '{"kind":"worker_lost","message":"the worker that ran this attempt is gone","path":null}')
+local healthy = run.status == 'running'
 local word = conclude(rec, A.fact, true, function(again)
   make_ready(again, true)
   return 'again'
 end)
+-- a letter is owed about a step that is given up on, unless a person is asked; the end of the run waits for it
+local doubtful = rec.effect == 'once' and A.fact == 'maybe'
+if healthy and (word == 'failed' or word == 'in_doubt') and not (doubtful and run.on_doubt == 'wait') then
+  rec.given_up = { generation = num('generation'), why = doubtful and 'in_doubt' or 'retry_exhausted' }
+  touch(rec)
+end
 local reply = answer(rec, key, word, fill_slots())
 finish('step.expired', rec, word)
 return reply
