@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import StoreUnavailable
+from orchestrator.ledger.losses import STRIDE
 from orchestrator.store.new import NewPlan
+from orchestrator.store.restoring import Place
 from orchestrator.store.scripts import load
 from schemas.states import Fact
 from tests.support.proxy import Proxy
@@ -132,6 +134,10 @@ def failed(scene: Scene) -> None:
     scene.store.runs.settle(scene.ref, 1)
 
 
+def accept_run(scene: Scene) -> bool:
+    return scene.store.restoring.accept_run(scene.ref, Place(scene.store.scripts.server(), ""), STRIDE, 0)
+
+
 CALLS: dict[str, tuple[Act, Act]] = {
     "create_run": (nothing, lambda s: s.store.runs.create_run(s.ref, new_run())),
     "claim_plan": (accepted, lambda s: s.store.runs.claim_plan(s.ref, 1, "planner", "host:1:1")),
@@ -169,15 +175,21 @@ CALLS: dict[str, tuple[Act, Act]] = {
     "wait_over": (nobody_answered, lambda s: s.store.runs.wait_over(s.ref, "x")),
     "retry": (failed, lambda s: s.store.runs.retry(s.ref, 1, "ann", 3_600_000)),
     "retry_due": (backing_off, lambda s: s.store.runs.retry_due(s.ref, "x")),
+    "accept_run": (running, accept_run),
 }
 # a lost reply of these costs a wait, never a wrong move: take_due gives its members again after ten seconds,
 # begin_pass leaves the shard to the next pass, a republished message is sent again by the next check
 # snapshot reads; drain_ledger reads on from where the ledger is; a run that was built again is there, and what it would
-# send is due; to drop, to mend, to begin with a shard or to open it once more changes nothing; fences that jump twice
-# are as good as once; a fresh run that is gone is as good as one that goes
-READS_ON = {"snapshot", "drain_ledger", "restore_run", "drop_run", "mend_due", "accept_run", "begin_restore"}
+# send is due; to drop, to mend, to begin with a shard or to open it once more changes nothing; a fresh run that
+# is gone is as good as one that goes
+READS_ON = {"snapshot", "drain_ledger", "restore_run", "drop_run", "mend_due", "begin_restore"}
 READS_ON |= {"open_shard", "forget_fresh"}
 BY_DESIGN = {"take_due", "begin_pass", "check_dispatch", "expire_plan", *READS_ON}
+
+
+def fence_of(scene: Scene) -> int:
+    state = scene.store.views.run(scene.ref)
+    return state.fence if state else 0
 
 
 @pytest.fixture
@@ -208,6 +220,7 @@ def test_a_repeat_answers_what_was_answered(name: str, redis_server: Server, nam
         second.ref.session, first.ref.session
     ) == repr(expected)
     assert second.version == first.version
+    assert fence_of(second) == fence_of(first)
     assert [e.event for e in through.views.events(second.ref)] == [e.event for e in direct.views.events(first.ref)]
 
 
