@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, StoreUnavailable
+from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, StoreRefused, StoreUnavailable
 from orchestrator.ledger.losses import STRIDE
 from orchestrator.store import Store
 from orchestrator.store.connection import Links
@@ -424,3 +424,12 @@ def test_each_transition_is_one_version_and_one_event(scene: Scene) -> None:
     assert ("y", "dispatched", 0, 0) in committed[0].steps
     assert {event.fields["policy_hash"] for event in committed} == {"b" * 64}
     assert scene.store.views.events(scene.ref, after=events[2].id) == events[3:]
+
+
+def test_a_read_among_many_that_is_refused_leaves_the_connection_as_it_was(scene: Scene) -> None:
+    scripts, key = scene.store.scripts, scene.store.keys.shard_part(0, "epoch")
+    epoch = scripts.ask("GET", key)
+    assert scripts.ask_all([("GET", key), ("EXISTS", key)]) == [epoch, 1]
+    with pytest.raises(StoreRefused):
+        scripts.ask_all([("GET", key), ("HGET", key, "x"), ("EXISTS", key)])
+    assert scripts.ask("GET", key) == epoch

@@ -5,8 +5,10 @@ import os
 import signal
 import sys
 import time
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from celery import signals
 from pydantic import BaseModel
 
 from workers import Context, PermanentError, Snooze, action
@@ -19,6 +21,29 @@ class Talk(BaseModel):
 
     mark: str
     end: End
+
+
+class Hold(BaseModel):
+    """mark: as for talk. gate: a file that is waited for."""
+
+    mark: str
+    gate: str
+
+
+@action("test.hold", effect="idempotent", attempts=2, timeout_s=60, backoff_s=0.1, backoff_max_s=0.1)
+def hold(params: Hold, ctx: Context) -> Hold:
+    ctx.log.info("talk", mark=params.mark)
+    while not Path(params.gate).exists():
+        ctx.check()
+        time.sleep(0.02)
+    return params
+
+
+@signals.task_prerun.connect(weak=False)
+@signals.task_postrun.connect(weak=False)
+def _say_who_we_are(**_: Any) -> None:
+    """Nobody's work is being done here."""
+    logging.getLogger("third.party").warning("between tasks")
 
 
 @action("test.talk", effect="idempotent", attempts=2, timeout_s=1, backoff_s=0.1, backoff_max_s=0.1)
