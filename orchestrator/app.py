@@ -35,6 +35,8 @@ import celeryconfig  # noqa: E402  # only after the check that it is ours
 CONFIG_EXIT: Final = 2
 WAIT_S: Final = 1.0
 TOLD_EVERY: Final = 10
+SWEEP_PATIENCE_S: Final = 3.0  # two of these, for a lost connection and a new one, fit into half a lease
+SWEEP_RESPITE: Final = 2.0  # so a third of a supervisor's time, at most, is spent on waiting for a ledger that hangs
 BrokerRefused = KombuError  # what kombu itself raises, for modules that do not import it
 T = TypeVar("T")
 _registry: Any = serialization.registry  # kombu has no types
@@ -68,7 +70,14 @@ def _open_ledger() -> Ledger:
     return open_ledger(settings().ledger, effects_urls=settings().effects_urls.split())
 
 
+def _open_sweep_ledger() -> Ledger:
+    """They look after much that needs no ledger, and few processes do it: none may be spent on waiting for one."""
+    urls = settings().effects_urls.split()
+    return open_ledger(settings().ledger, patience_s=SWEEP_PATIENCE_S, effects_urls=urls, respite=SWEEP_RESPITE)
+
+
 ledger: Final = PerProcess(_open_ledger)
+sweep_ledger: Final = PerProcess(_open_sweep_ledger)
 store: Final = PerProcess(_open_store)
 
 

@@ -13,7 +13,7 @@ from celery.worker.request import Request
 from pydantic import BaseModel, ValidationError
 
 from orchestrator import dead_letters, dispatch, envelopes, names, progress, startup, submission
-from orchestrator.app import app, ledger, store
+from orchestrator.app import app, ledger, store, sweep_ledger
 from orchestrator.errors import (
     LedgerUnavailable,
     MandorError,
@@ -270,14 +270,14 @@ def _redispatch() -> Counts:
     return redispatch_lost_steps.run_once(app, store(), settings())
 
 
-_supervisor(reclaim_stale_leases.NAME, lambda: reclaim_stale_leases.run_once(app, store(), ledger(), settings()))
+_supervisor(reclaim_stale_leases.NAME, lambda: reclaim_stale_leases.run_once(app, store(), sweep_ledger(), settings()))
 _supervisor(redispatch_lost_steps.NAME, _redispatch)
 _supervisor(retry_due_steps.NAME, lambda: retry_due_steps.run_once(app, store(), settings()))
 _supervisor(enforce_deadlines.NAME, lambda: enforce_deadlines.run_once(app, store(), settings()))
-_supervisor(settle_runs.NAME, lambda: settle_runs.run_once(app, store(), ledger(), settings()))
-_supervisor(end_waits.NAME, lambda: end_waits.run_once(app, store(), ledger(), settings()))
-_supervisor(apply_decisions.NAME, lambda: apply_decisions.run_once(app, store(), ledger()))
-_supervisor(trigger_compensation.NAME, lambda: trigger_compensation.run_once(app, store(), ledger(), settings()))
-_supervisor(drain_ledger.NAME, lambda: drain_ledger.run_once(store(), ledger(), settings()))
-_supervisor(audit_runs.NAME, lambda: audit_runs.run_once(app, store(), ledger(), settings()))
-_supervisor(prune_ledger.NAME, lambda: prune_ledger.run_once(ledger(), settings()))
+_supervisor(settle_runs.NAME, lambda: settle_runs.run_once(app, store(), sweep_ledger(), settings()))
+_supervisor(end_waits.NAME, lambda: end_waits.run_once(app, store(), sweep_ledger(), settings()))
+_supervisor(apply_decisions.NAME, lambda: apply_decisions.run_once(app, store(), sweep_ledger()))
+_supervisor(trigger_compensation.NAME, lambda: trigger_compensation.run_once(app, store(), sweep_ledger(), settings()))
+_supervisor(drain_ledger.NAME, lambda: drain_ledger.run_once(store(), sweep_ledger(), settings()))
+_supervisor(audit_runs.NAME, lambda: audit_runs.run_once(app, store(), sweep_ledger(), settings()))
+_supervisor(prune_ledger.NAME, lambda: prune_ledger.run_once(sweep_ledger(), settings()))

@@ -45,8 +45,8 @@ def check_layout(connection: Connection) -> None:
 class Elsewhere:
     """One such database."""
 
-    def __init__(self, url: str, patience_s: float, clock: Callable[[], int]) -> None:
-        self._database = Database(url, patience_s, check=check_layout, setting="MANDOR_EFFECTS_URLS")
+    def __init__(self, url: str, patience_s: float, clock: Callable[[], int], respite: float = 0.0) -> None:
+        self._database = Database(url, patience_s, check=check_layout, setting="MANDOR_EFFECTS_URLS", respite=respite)
         self.effects = EffectRows(self._database.writing, self._database.reading, clock, rows)
 
     def upgrade(self) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy.dialects import sqlite
 
 from orchestrator.errors import ConfigError, LedgerError, LedgerMissing, LedgerUnavailable
 from orchestrator.ledger.backend import MODE, UPGRADE, Backend, Gone, Locked, Mode, bad_url
+from orchestrator.ledger.respite import Respite
 from orchestrator.ledger.tables import REVISION, VERSION_TABLE
 
 T = TypeVar("T")
@@ -29,7 +30,8 @@ class Database:
     """One database, reached by a pool of connections that belongs to the process that uses it.
 
     url: `sqlite:////absolute/path` (three slashes, then the path), or `postgresql://user:password@host/database`.
-    patience_s: the longest wait for others. check: sees in each transaction that the schema is the one we need.
+    patience_s: the longest wait for others. respite: how many times as long as a wait in vain to begin a transaction
+    nobody else waits (of this process). check: sees in each transaction that the schema is the one we need.
     setting: names the URL where it is refused.
     """
 
@@ -39,9 +41,11 @@ class Database:
         patience_s: float = PATIENCE_S,
         check: Callable[[Connection], None] | None = None,
         setting: str = "MANDOR_LEDGER_URL",
+        respite: float = 0.0,
     ) -> None:
         self._backend = backend_of(url, setting)
         self._patience_s = patience_s
+        self._respite = Respite(respite)
         self._check = check or check_revision
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -79,7 +83,8 @@ class Database:
 
     @contextmanager
     def _transaction(self, mode: Mode, any_revision: bool) -> Iterator[Connection]:
-        connection = self._begin_patiently(mode, any_revision)
+        with self._respite.after_waits():
+            connection = self._begin_patiently(mode, any_revision)
         try:
             yield connection
             connection.commit()

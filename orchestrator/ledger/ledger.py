@@ -301,10 +301,10 @@ class Ledger:
             return reads.record_changes(connection, run_id)
 
     def write_letter(self, letter: DeadLetter, dedup_key: str) -> str:
-        """Keep a dead letter before the transition that gives up; answers the id of the letter that stands.
+        """Keep a dead letter; answers the id of the letter that stands.
 
         dedup_key: what was given up on, and in which generation. A repeat, also with another id or content, changes
-        nothing. After a crash behind it the transition is repeated, and finds the letter.
+        nothing. Whoever writes it before a transition finds it when that is repeated after a crash.
         """
         with self._database.writing() as connection:
             return writes.write_letter(connection, letter, dedup_key)
@@ -360,14 +360,16 @@ def open_ledger(
     patience_s: float = PATIENCE_S,
     clock: Callable[[], int] = wall_ms,
     effects_urls: Iterable[str] = (),
+    respite: float = 0.0,
 ) -> Ledger:
     """The ledger at a database URL. Nothing is opened before the first use. ConfigError: no URL of a ledger.
 
     patience_s: how long a transaction waits for others before LedgerUnavailable. effects_urls: databases in which
-    transactional actions have effects of their own.
+    transactional actions have effects of their own. respite: how many times as long as somebody of this process has
+    waited in vain for one of these databases, all others are refused at once.
     """
-    elsewhere = [Elsewhere(one, patience_s, clock) for one in effects_urls]
-    return Ledger(Database(url, patience_s), clock, elsewhere)
+    elsewhere = [Elsewhere(one, patience_s, clock, respite) for one in effects_urls]
+    return Ledger(Database(url, patience_s, respite=respite), clock, elsewhere)
 
 
 def upgrade_effects(url: str) -> None:

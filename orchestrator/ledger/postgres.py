@@ -21,7 +21,7 @@ ALONE: Final = 0x6D616E646F72  # the advisory lock's number in this database: "m
 READING: Final = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 WRITING: Final = {"isolation_level": "READ COMMITTED"}
 
-CONNECT_S: Final = 10
+CONNECT_S: Final = 10  # or the patience, if that is less; libpq takes less than 2 s for 2 s
 STATEMENT_S: Final = 30  # what a statement may take beside its waits
 IDLE_S: Final = 300  # a process that is frozen in a transaction keeps its locks for so long
 # A host that vanished is noticed within about half a minute, while waiting for it as while saying something to it.
@@ -59,8 +59,11 @@ class PostgresDatabase:
 
     def make_engine(self, patience_s: float) -> Engine:
         """Connections that give up waiting by themselves, also for a server that has vanished."""
+        from orchestrator.ledger.silence import opener  # needs the driver
+
         engine = create_engine(self._url, hide_parameters=True, connect_args=connect_args(patience_s))
         event.listen(engine, "handle_error", explain)
+        event.listen(engine, "do_connect", opener(patience_s, patience_s + STATEMENT_S))
         return engine
 
     def options(self, mode: Mode) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def connect_args(patience_s: float) -> dict[str, Any]:
     return {
         "application_name": "mandor",
         "client_encoding": "utf8",
-        "connect_timeout": CONNECT_S,
+        "connect_timeout": max(2, min(CONNECT_S, round(patience_s))),
         "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
         **NETWORK,
     }

@@ -90,11 +90,13 @@ def each_shard(supervisor: str, shards: Iterable[int], look: Callable[[int], Cou
 
 
 def walk(app: App, store: Store, duty: Duties) -> Counts:
-    """One pass of a duty over all shards."""
-    return each_shard(duty.supervisor, range(store.shards), lambda shard: _shard(app, store, duty, shard))
+    """One pass of a duty over all shards. Members that need the ledger wait for the next one while it is away: who has
+    found it hanging has the others refused at once (orchestrator.ledger.respite). It is told of once."""
+    told = set[str]()
+    return each_shard(duty.supervisor, range(store.shards), lambda shard: _shard(app, store, duty, shard, told))
 
 
-def _shard(app: App, store: Store, duty: Duties, shard: int) -> Counts:
+def _shard(app: App, store: Store, duty: Duties, shard: int, told: set[str]) -> Counts:
     if not store.runs.begin_pass(shard, duty.duty, duty.interval_ms):
         return Counts(skipped=1)
     total = Counts()
@@ -102,29 +104,34 @@ def _shard(app: App, store: Store, duty: Duties, shard: int) -> Counts:
         taken = store.runs.take_due(shard, duty.duty, duty.at_once)
         if isinstance(taken, Resting):
             return total + Counts(resting=1)
-        total += _round(app, duty, taken)
+        total += _round(app, duty, taken, told)
         if len(taken) < duty.at_once:
             break
     return total
 
 
-def _round(app: App, duty: Duties, taken: tuple[Due, ...]) -> Counts:
+def _round(app: App, duty: Duties, taken: tuple[Due, ...], told: set[str]) -> Counts:
     """Handle members and send what they ask for, also when the store goes away between two of them."""
     counts, wave = Counts(taken=len(taken)), list[Publish]()
     try:
         for member in taken:
-            counts += _member(duty, member, wave)
+            counts += _member(duty, member, wave, told)
     finally:
         sent = dispatch.publish(app, [message for publish in wave for message in publish])
     return counts + Counts(sent=sent)
 
 
-def _member(duty: Duties, member: Due, wave: list[Publish]) -> Counts:
+def _member(duty: Duties, member: Due, wave: list[Publish], told: set[str]) -> Counts:
     with identity(run_id=member.ref.run_id, step_id=member.step_id):
         try:
             publish = duty.handle(member)
         except (StoreUnavailable, StoreMoved, StoreAmnesia):
             raise
+        except LedgerUnavailable as away:
+            if away.kind not in told:
+                told.add(away.kind)
+                tell_failed(duty.supervisor, away)
+            return Counts(failed=1)
         except Exception as error:  # noqa: BLE001  # whatever one member is met with, the others have their turn
             tell_failed(duty.supervisor, error)
             return Counts(failed=1)

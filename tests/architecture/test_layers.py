@@ -27,6 +27,7 @@ def test_the_import_contracts_hold() -> None:
 
 # modules that are imported only where an extra is installed, with the libraries that it brings
 EXTRAS = {
+    "orchestrator/ledger/silence.py": {"psycopg"},
     "workers/planners/llm/anthropic.py": {"anthropic"},
     "workers/planners/llm/http.py": {"httpx2"},
     "workers/planners/llm/openai.py": {"openai"},

@@ -19,6 +19,7 @@ from orchestrator.ledger.tables import REVISION, VERSION_TABLE, runs
 from schemas.states import RunStatus
 from tests.support.ledgers import accepted, databases
 from tests.support.postgres import PASSWORD, Postgres, binary, running_postgres
+from tests.support.proxy import Proxy
 
 TOKEN = "step:plan:0:hash"
 
@@ -162,6 +163,20 @@ def test_a_transaction_of_ones_own_has_no_other_beside_it(ledger: Ledger, url: s
     with impatient.begin():
         pass
     impatient.close()
+
+
+def test_a_server_that_is_there_and_says_nothing_is_away_within_the_patience(url: str) -> None:
+    """On a connection that was used before, as on a new one."""
+    with Proxy(url) as proxy, closing(open_ledger(proxy.url, patience_s=0.5)) as ledger:
+        accepted(ledger, "order-1")
+        with proxy.silence():
+            for _ in range(2):
+                began = time.monotonic()
+                with pytest.raises(LedgerUnavailable):
+                    accepted(ledger, "order-2")
+                assert time.monotonic() - began < 8
+        accepted(ledger, "order-2")
+        assert len(ledger.listed(9)) == 2
 
 
 def test_a_deadlock_ends_with_one_of_the_two_let_through(ledger: Ledger, url: str) -> None:

@@ -272,6 +272,19 @@ def test_what_one_member_is_met_with_leaves_its_claim_and_the_others_go_on(
     assert world.status("a") == "dispatched"
 
 
+def test_a_ledger_that_is_away_is_told_of_once_a_pass(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.started(*(world.step(f"s{i}", i, effect="keyed") for i in range(5)))
+    for i in range(5):
+        world.claim(f"s{i}")
+    world.lapse_unseen()
+    monkeypatch.setattr(world.ledger.effects, "close", raising(LedgerUnavailable("gone")))
+    with identity(), caplog.at_level("ERROR"):
+        assert world.reclaim().failed == 5
+    assert len(caplog.records) == 1
+
+
 def test_the_store_away_ends_the_pass_and_nothing_is_reaped_on_old_suspicion(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,13 @@ def take_back(params: Note, done: Value | None, ctx: Context) -> None:
     log_effect(ctx, "undone" if stands(ctx) else "found_nothing", params.value)
 
 
+@action("test.ponder", effect="pure")
+def ponder(params: Note, ctx: Context) -> Value:
+    """Holds up as note does, and leaves nothing but the line that it began."""
+    wait(params, ctx)
+    return Value(value=params.value)
+
+
 @action("test.order", effect="keyed")
 def order(params: Note, ctx: Context) -> Value:
     """Like note, with an effect row: what is noted here was opened first."""

@@ -3,7 +3,8 @@
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from urllib.parse import urlsplit, urlunsplit
 
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 class Proxy:
     """Forwards to the server of `url`. swallow(n): the next n answers to scripts are lost with their connections,
     after the server has done what was asked. delay_s: before whatever it answers, as if it were far away. close_all():
-    every connection breaks; refuse: new ones break at once."""
+    every connection breaks; refuse: new ones break at once. silence(): nothing breaks, and nothing is answered."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -24,6 +25,8 @@ class Proxy:
         self.swallowed = 0
         self.refuse = False
         self.delay_s = 0.0
+        self._speaks = threading.Event()
+        self._speaks.set()
         self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -34,6 +37,15 @@ class Proxy:
         """From here on another server answers, as after a failover."""
         self._target = _place(url)
         self.close_all()
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Inside the block connections are taken, and whatever is said on any of them is kept back."""
+        self._speaks.clear()
+        try:
+            yield
+        finally:
+            self._speaks.set()
 
     def close_all(self) -> None:
         for sock in list(self._open):
@@ -78,6 +90,7 @@ class Proxy:
                     self.swallowed += 1
                     break
                 time.sleep(self.delay_s)
+                self._speaks.wait()
                 client.sendall(data)
         _shut(client)
         _shut(server)

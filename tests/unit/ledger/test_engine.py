@@ -6,8 +6,9 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,44 @@ def test_a_lock_that_is_never_given_up_is_unavailable_within_the_patience(tmp_pa
     holder.execute("ROLLBACK")
     holder.close()
     accepted(ledger, "order-1")
+
+
+def test_who_waits_in_vain_keeps_the_others_from_it_for_a_while(tmp_path: Path) -> None:
+    """Only for so many times as long; and nobody who was refused puts it off."""
+    fresh_ledger(tmp_path)
+    with closing(open_ledger(url_of(tmp_path / "ledger.db"), patience_s=0.3, respite=2)) as ledger:
+        holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerUnavailable, match="stayed locked"):
+            accepted(ledger, "order-1")
+        holder.execute("ROLLBACK")
+        holder.close()
+        found_out, refusals = time.monotonic(), list[str]()
+        while refusal := refusal_of(ledger):
+            refusals.append(refusal)
+            time.sleep(0.05)
+        assert len(refusals) > 1
+        assert all("a moment ago" in one for one in refusals)
+        assert 0.5 < time.monotonic() - found_out < 3
+
+
+def refusal_of(ledger: Ledger) -> str:
+    try:
+        accepted(ledger, "order-1")
+    except LedgerUnavailable as away:
+        return str(away)
+    return ""
+
+
+def test_a_ledger_that_is_away_at_once_is_asked_again_at_once(tmp_path: Path) -> None:
+    fresh_ledger(tmp_path)
+    with closing(open_ledger(url_of(tmp_path / "ledger.db"), respite=2)) as ledger:
+        tmp_path.rename(tmp_path.with_suffix(".away"))
+        with pytest.raises(LedgerUnavailable):
+            accepted(ledger, "order-1")
+        tmp_path.with_suffix(".away").rename(tmp_path)
+        time.sleep(0.1)
+        accepted(ledger, "order-1")
 
 
 def test_a_file_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
