@@ -25,7 +25,8 @@ from workers.faults.log import Act
 Sort = Literal["duplicate", "loss", "stuck", "other"]
 ENDS: Final = frozenset({*(f"run.{status}" for status in RUN_TERMINAL), "plan.rejected"})
 LEFT_RUNNING: Final = frozenset({"run.compensating", "run.cancel", "run.deadline", *ENDS})
-RESTORED, RETRIED = "run.restored", "run.retried"
+RESTORED, RETRIED, UNDO_CLAIMED = "run.restored", "run.retried", "undo.claimed"
+STANDING: Final = frozenset({StepStatus.RUNNING, StepStatus.COMPLETED, StepStatus.IN_DOUBT, StepStatus.COMPENSATING})
 ACTED, BEGAN, RAISED, UNDOING, UNDONE, ASKED = "acted", "began", "raised", "undoing", "undone", "asked"
 
 
@@ -81,8 +82,7 @@ Found = Iterator[tuple[Sort, str]]
 
 def broken(run: RunFacts) -> list[Violation]:
     """Every invariant that does not hold."""
-    checks = {name: judge for name, judge in CHECKS.items() if name != "I10" or _is_known(run)}
-    return [Violation(name, sort, run.run_id, text) for name, judge in checks.items() for sort, text in judge(run)]
+    return [Violation(name, sort, run.run_id, text) for name, judge in CHECKS.items() for sort, text in judge(run)]
 
 
 def _is_known(run: RunFacts) -> bool:
@@ -185,6 +185,8 @@ def _none_after(run: RunFacts) -> Found:
 def _one_policy(run: RunFacts) -> Found:
     for event in run.events:
         found = event.fields.get("policy_hash")
+        if found is None and bears_policy(event):
+            yield "other", f"{event.event} (version {event.version}) does not say under which policy"
         if found and found != run.policy_hash:
             yield (
                 "other",
@@ -192,14 +194,19 @@ def _one_policy(run: RunFacts) -> Found:
             )
 
 
+def bears_policy(event: Happened) -> bool:
+    """Whether it is a claim, a commit, or what else a holder did to a step."""
+    return event.event == "plan.claimed" or event.event.startswith(("step.", "undo."))
+
+
 def _versions(run: RunFacts) -> Found:
-    versions = [event.version for event in run.events]
-    if versions != sorted(set(versions)):
-        yield "other", f"versions go back: {versions}"
-        return
-    for before, event in zip(versions, run.events[1:], strict=False):
-        if event.version != before + 1 and not any(one.event == RESTORED for one in run.events):
+    before = 0
+    for event in run.events:
+        if event.version <= before:
+            yield "other", f"versions go back: {event.version} after {before}"
+        elif event.version != before + 1 and event.event != RESTORED:
             yield "other", f"version {event.version} follows {before}"
+        before = event.version
 
 
 def _ends(run: RunFacts) -> Found:
@@ -218,6 +225,37 @@ def _one_end(run: RunFacts) -> Found:
             yield "other", f"{event.event} after {ended}"
         if event.event in ENDS:
             ended = event.event
+
+
+def undoing(run: RunFacts) -> Found:
+    """What the history alone says of I10: each step is undone once, and after all that needed it."""
+    yield from _undone_once(run)
+    yield from _undone_last(run)
+
+
+def _undone_once(run: RunFacts) -> Found:
+    seen: Counter[str] = Counter()
+    for event in run.events:
+        if event.event == RESTORED:
+            seen.clear()
+        seen.update(move.step_id for move in moves(event) if move.status == StepStatus.COMPENSATED)
+    for step_id, times in seen.items():
+        if times > 1:
+            yield "duplicate", f"{step_id} was said to be undone {times} times"
+
+
+def _undone_last(run: RunFacts) -> Found:
+    """No undo is begun before all that needed its step is undone, or given up. Nothing of a pure step is outside. Of
+    steps that were built again it is not told how they stand."""
+    status, outside = dict[str, str](), [step for step in run.steps if step.effect != EffectClass.PURE]
+    for event in run.events:
+        if event.event == RESTORED:
+            status.clear()
+        status |= {move.step_id: move.status for move in moves(event)}
+        for other in outside if event.event == UNDO_CLAIMED else ():
+            step_id = event.fields["step_id"]
+            if step_id in other.needs and status.get(other.id) in STANDING:
+                yield "other", f"{step_id} was to be undone while {other.id}, which needed it, was {status[other.id]}"
 
 
 # ---- from the log of effects
@@ -267,6 +305,9 @@ def _denied(run: RunFacts, step: StepFacts) -> int:
 
 
 def _accounted(run: RunFacts) -> Found:
+    yield from undoing(run)
+    if not _is_known(run):
+        return
     for step in run.steps:
         if step.status == StepStatus.COMPLETED and not _acts(run, step, BEGAN):
             yield "loss", f"{step.id} ({step.action}) is completed, and its action never began"

@@ -16,9 +16,14 @@ CLASSES = {"look": "pure", "note": "idempotent", "book": "transactional", "charg
 def events(*told: tuple[str, str], generation: int = 1, first: int = 1) -> tuple[Happened, ...]:
     """Transitions, each as (event, moves)."""
     return tuple(
-        Happened(RUN, version, generation, 1000 + version, event, {"steps": moves, "policy_hash": POLICY})
+        Happened(RUN, version, generation, 1000 + version, event, fields(moves))
         for version, (event, moves) in enumerate(told, first)
     )
+
+
+def fields(moves: str) -> dict[str, str]:
+    """What an event says: it is about the first step that it moves."""
+    return {"steps": moves, "policy_hash": POLICY, "step_id": moves.partition("=")[0]}
 
 
 def act(what: str, step_id: str, number: int, **more: Any) -> Act:
@@ -42,8 +47,12 @@ def good(*, undone: bool = False) -> RunFacts:
         for what in ("began", "acted")
     ]
     if undone:
-        told += [("run.compensating", ""), ("run.compensated", "")]
         effects = [name for name, effect in CLASSES.items() if effect != "pure"]
+        told.append(
+            ("run.compensating", ",".join(f"{name}=compensating/1/{effects.index(name) + 2}" for name in effects))
+        )
+        told += [pair for name in effects for pair in undoing(name)]
+        told.append(("run.compensated", ""))
         acts += [act(what, name, next(numbers)) for name in effects for what in ("undoing", "undone")]
         steps = tuple(replace(step, status="compensated") if step.id in effects else step for step in steps)
     else:
@@ -51,6 +60,11 @@ def good(*, undone: bool = False) -> RunFacts:
     status = "compensated" if undone else "succeeded"
     happened = events(*told)
     return RunFacts(RUN, status, len(happened), POLICY, steps, happened, tuple(acts), ended_at=2000, bound_at=3000)
+
+
+def undoing(step_id: str) -> tuple[tuple[str, str], ...]:
+    """Its undo is claimed and committed."""
+    return ("undo.claimed", f"{step_id}=compensating/1/2"), ("undo.committed", f"{step_id}=compensated/1/2")
 
 
 def with_acts(run: RunFacts, *acts: Act) -> RunFacts:
