@@ -72,7 +72,7 @@ def test_what_needs_the_ledger_waits_for_it_and_the_rest_goes_on(world: Remote) 
     assert (view.status, {one.attempt for one in view.steps}) == ("succeeded", {1})
     assert [row.run_id for row in system.installed.ledger.listed(10)] == [run_id]
     eventually(lambda: not any(system.installed.store.stream.length(shard) for shard in range(16)))
-    assert_holds(system, view)
+    assert_holds(system, view, "succeeded")
 
 
 def test_what_happened_meanwhile_is_told_afterwards(world: Remote) -> None:

@@ -1,7 +1,7 @@
 """A whole running system: server, ledger, planner, control, supervisors, beat and step workers, all real."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,14 @@ class System:
         assert answer is not None, f"no answer to the submission\n{self.processes.tail()}"
         return str(answer["run_id"])
 
+    def submit_together(self, plans: Sequence[Sequence[dict[str, Any]]], **fields: Any) -> list[str]:
+        """Ready plans, all sent before the first is answered; answers their run ids once all are accepted."""
+        wanted = [{"plan": plan_text(*steps), "context": {}, **fields} for steps in plans]
+        sent = [dispatch.send_submission(self.installed.app, one, str(uuid4())) for one in wanted]
+        answers = [dispatch.await_answer(result, 60) for result in sent]
+        assert None not in answers, f"no answer to a submission\n{self.processes.tail()}"
+        return [str(answer["run_id"]) for answer in answers if answer]
+
     def view(self, run_id: str) -> RunView:
         return Lookup(self.installed.ledger, self.installed.store).run(run_id)
 
@@ -73,10 +81,12 @@ class System:
             self.processes.worker("supervise", queues="supervise", concurrency=1)
             self.processes.beat()
 
-    def start_steps(self, name: str = "steps", *, concurrency: int = 2, env: Mapping[str, str] | None = None) -> None:
+    def start_steps(
+        self, name: str = "steps", *, concurrency: int = 2, queues: str = "steps", env: Mapping[str, str] | None = None
+    ) -> None:
         """A step worker; it ends with the test."""
         self.step_workers.append(name)
-        self.processes.worker(name, queues="steps", concurrency=concurrency, env=env)
+        self.processes.worker(name, queues=queues, concurrency=concurrency, env=env)
 
     def end_steps(self) -> None:
         """Kill the step workers and drop what they left in their queue."""
