@@ -5,8 +5,8 @@ they would pile up with every recycled child, and deleting one would make a coun
 
 - A process holds a lock on `<name>.lock` from before its first file until it ends, however it ends; the system lets go
   of it. Whoever has that lock knows that nobody counts in the files of that name, and keeps it until they are deleted:
-  a process that was about to take it finds its file gone, and begins anew. Names are drawn, so that a process id that
-  is given out again is another name.
+  a process that was about to take it finds its file gone, and takes another name. Names are drawn, so that a process
+  id that is given out again is another name.
 - `fold` adds the files of the dead to `archive.json` and deletes them. The new archive takes the old one's place in one
   move, and says whose files are in it: should the folder die before it has deleted them, they are not added again.
 - `fold` and `read` exclude each other by a lock of their own, so a sum has each file in the archive or beside it.
@@ -98,19 +98,23 @@ class Writer:
         inherited, self._lock = self._lock, None  # what comes now may fail, and is tried again
         if inherited is not None:
             os.close(inherited)  # while we had it open, our parent would seem alive after its end
-        name = f"{os.getpid()}-{secrets.token_hex(6)}"
-        self._lock = _held(self._folder / f"{name}.lock")
+        name = ""
+        while self._lock is None:
+            name = f"{os.getpid()}-{secrets.token_hex(6)}"
+            self._lock = _held(self._folder / f"{name}.lock")
         self._name = name
 
 
-def _held(path: Path) -> int:
-    """A lock that ends with this process, on a file that is still the one of that name."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if _is_same(descriptor, path):
-            return descriptor
-        os.close(descriptor)  # somebody took it for a leftover between the two lines
+def _held(path: Path) -> int | None:
+    """A lock that ends with this process. None: somebody took its file for a leftover between two lines, and the name
+    is a dead one's by now.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if _is_same(descriptor, path):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _is_same(descriptor: int, path: Path) -> bool:

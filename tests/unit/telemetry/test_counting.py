@@ -63,6 +63,23 @@ def counting_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_name_that_was_taken_for_a_leftover_is_not_counted_under(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody folds between the making of its lock and the taking: what it counts would be deleted as folded."""
+    files, flock = counting.Files(tmp_path), fcntl.flock
+
+    def late(descriptor: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        assert files.fold() == 1
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write(tmp_path, counting.Writer(tmp_path)())
+    assert files.fold() == 0
+    assert count(files) == 1
+
+
 def test_a_file_has_its_place_on_the_disk_before_it_is_written_to(counting_process: Path) -> None:
     """A mapped page for which there is no room kills its process."""
     counter = Counter("t_total", "t", ["x"], registry=CollectorRegistry())
