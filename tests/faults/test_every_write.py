@@ -40,13 +40,13 @@ def test_whoever_dies_at_a_write_changes_nothing_of_the_end(
     story = STORIES[name]
     installed.loss = loss
     ref, writes = told(installed, story)
-    assert judged(installed, story, ref, may_doubt=False) == []
+    assert judged(installed, story, ref, deaths=0) == []
     assert len(writes) > 5
     every_one = loss == "child" and request.config.getoption("--full")
     for index, write in places(writes) if every_one else some(places(writes)):
         for when in WHEN:
             ref, _ = told(installed, story, (index, when))
-            wrong = judged(installed, story, ref, may_doubt=True)
+            wrong = judged(installed, story, ref, deaths=1)
             assert not wrong, f"dead {when} {index} {write}: {wrong}\n{scene(installed, ref)}"
 
 
@@ -73,7 +73,7 @@ def test_two_deaths_change_nothing_either(installed: Mortals, name: str, loss: L
         first, later = drawn.randrange(len(writes)), drawn.randrange(1, len(writes))
         fatal = ((first, drawn.choice(WHEN)), (first + later, drawn.choice(WHEN)))
         ref, _ = told(installed, story, *fatal)
-        wrong = judged(installed, story, ref, may_doubt=True)
+        wrong = judged(installed, story, ref, deaths=2)
         assert not wrong, f"seed {seed}, dead at {fatal}: {wrong}\n{scene(installed, ref)}"
 
 
@@ -90,7 +90,7 @@ def test_whoever_freezes_at_a_write_and_wakes_when_all_is_over_changes_nothing(i
             ref, _ = told(installed, story, freezer=freezer)
             freezer.wake()
             installed.rest()
-            wrong = judged(installed, story, ref, may_doubt=True)
+            wrong = judged(installed, story, ref, deaths=1)
             assert not wrong, f"frozen {when} {index} {write}: {wrong}\n{scene(installed, ref)}"
 
 
@@ -138,10 +138,10 @@ def accounted_for(mortals: Mortals) -> tuple[int, int, str]:
 # ---- what must hold
 
 
-def judged(mortals: Mortals, story: Story, ref: RunRef, *, may_doubt: bool) -> list[str]:
+def judged(mortals: Mortals, story: Story, ref: RunRef, *, deaths: int) -> list[str]:
     """All that is wrong with a run that has come to rest."""
     row, state = mortals.row(ref), mortals.store.views.run(ref)
-    allowed = (story.end, *(story.in_doubt if may_doubt else ()))
+    allowed = story.ends(deaths)
     wrong = [] if row.status in allowed else [f"it is {row.status}, not {allowed}"]
     if state is None or (state.status, state.version) != (row.status, row.version):
         wrong.append(f"the store says {state}, the ledger {row.status} {row.version}")

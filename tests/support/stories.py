@@ -29,6 +29,13 @@ class Story:
     fields: tuple[tuple[str, Any], ...] = ()
     twice: tuple[str, ...] = ()
 
+    def ends(self, deaths: int) -> tuple[str, ...]:
+        """How it may end with so many of them. The second may fall upon the undoing of what the first left in doubt."""
+        if not deaths:
+            return (self.end,)
+        undone = deaths > 1 and "compensated" in self.in_doubt
+        return (self.end, *self.in_doubt, *(("compensation_failed",) if undone else ()))
+
 
 def cancel(mortals: Mortals, ref: RunRef) -> None:
     """When the first step has acted."""
