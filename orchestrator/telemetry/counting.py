@@ -106,9 +106,7 @@ class Writer:
 
 
 def _held(path: Path) -> int | None:
-    """A lock that ends with this process. None: somebody took its file for a leftover between two lines, and the name
-    is a dead one's by now.
-    """
+    """A lock that ends with this process. None: somebody took its file for a leftover between two lines."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     if _is_same(descriptor, path):
