@@ -1,4 +1,4 @@
-"""One installation of real processes, shared by the tests of this folder that break nothing."""
+"""One installation of real processes, shared by the tests of a module that break nothing."""
 
 from collections.abc import Iterator
 
@@ -12,17 +12,18 @@ from tests.support.servers import running_server
 SOFT = {"REMAP_SIGTERM": "SIGQUIT"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def started(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Installation, Processes]]:
     """Control (embedded: also on Celery's own queue), planner and steps, supervisors and beat."""
     home = tmp_path_factory.mktemp("installation")
     with running_server(home / "server", server_kind) as server:
         env = clean_environment(redis_url=server.url, home=home / "home", log_format="json", embedded=1)
         with lasting_installation(server.url, home / "home", embedded=1) as made, Processes(env, home) as processes:
-            processes.beat()
-            processes.worker("supervise", queues="supervise", concurrency=1, env=SOFT)
-            processes.worker("control", queues="control", env=SOFT)
-            processes.worker("steps", queues="steps,plan", env=SOFT)
+            with processes.together():
+                processes.beat()
+                processes.worker("supervise", queues="supervise", concurrency=1, env=SOFT)
+                processes.worker("control", queues="control", env=SOFT)
+                processes.worker("steps", queues="steps,plan", env=SOFT)
             yield made, processes
 
 

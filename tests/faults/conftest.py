@@ -11,9 +11,9 @@ from tests.support.servers import Server, running_server
 from tests.support.system import System, running_system
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_system(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """Every role but step workers, started once for each test process."""
+    """Every role but step workers, started once for a module: one that idles takes a quarter of a core."""
     folder = tmp_path_factory.mktemp("system")
     with running_server(folder / "server", server_kind) as server, running_system(server.url, folder) as made:
         made.start_control()

@@ -207,9 +207,9 @@ def test_a_worker_killed_before_that_letter_leaves_it_to_the_end_of_the_run(
     run_id = system.submit(step("test.talk", GIVEN_UP, mark="x", end="success"))
     held = eventually(lambda: system.effects(run_id=run_id, what="held"), timeout_s=30, what="the step given up")
     os.kill(held[0]["pid"], signal.SIGKILL)
-    view = system.wait(run_id, timeout_s=60)
-    assert view.status == "failed"
-    assert [letter.reason for letter in view.dead_letters] == ["no worker supports test.talk"]
+    assert system.wait(run_id, timeout_s=60).status == "failed"
+    eventually(lambda: system.view(run_id).dead_letters, what="the letter that the end of the run owes")
+    assert [letter.reason for letter in system.view(run_id).dead_letters] == ["no worker supports test.talk"]
 
 
 def test_an_action_that_another_worker_has_runs_there(new_system: Any) -> None:
