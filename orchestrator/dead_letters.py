@@ -3,7 +3,7 @@
 import base64
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
@@ -34,11 +34,14 @@ _TOLD: Final = ("attempt", "fence", "worker_id", "outcome")
 
 @dataclass(frozen=True, slots=True)
 class Exhaustion:
-    """Why a step that lost its worker, or found none, is given up on, and what is known of its attempts."""
+    """Why a step that lost its worker, found none, or got no answer, is given up on, and what is known of its attempts.
+    cause: tells it from other letters about the step.
+    """
 
     generation: int
     reason: str
     content: dict[str, Any]
+    cause: str = "given_up"
 
 
 def write(
@@ -107,14 +110,17 @@ def story(store: Store, ref: RunRef, step: StepState) -> dict[str, Any]:
 
 
 def exhaustion(store: Store, ref: RunRef, step: StepState) -> Exhaustion | None:
-    """The letter that is owed about a step which the store has given up on with the loss of its last worker.
+    """The letter that is owed about a step which the store has given up on: its last worker was lost, or nobody spoke.
 
-    The store alone knows: whoever finds a lapsed lease may be too late, and its holder alive.
+    The store alone knows: whoever finds a lapsed lease, or a wait that is over, may be too late.
     """
-    if step.given_up is None:
+    known = step.given_up
+    if known is None:
         return None
-    generation, reason = step.given_up
-    return Exhaustion(generation, reason, {**story(store, ref, step), "generation": generation})
+    content = {**story(store, ref, step), "generation": known.generation}
+    if known.cause == "wait":
+        content["waited_since"] = step.waiting_since
+    return Exhaustion(known.generation, known.why, content, known.cause)
 
 
 def unsupported(action: str, generation: int) -> Exhaustion:
@@ -125,19 +131,30 @@ def unsupported(action: str, generation: int) -> Exhaustion:
 def report_given_up(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> None:
     """Write those letters about steps that a run which ends still owes: whoever ended the last attempt, or gave it
     back, may have died since."""
-    failed = {step_id: kind for step_id, text in store.views.errors(ref).items() if (kind := _kind(text)) in OWED}
+    failed = _failed(store, ref)
     told = _told(ledger, ref, DeadLetterKind.STEP) if failed else set()
     for step_id, kind in failed.items():
         step = store.views.step(ref, step_id)
-        owed = _owed(store, ref, step, kind, generation) if step else None
-        if owed is not None and owed.generation == generation and (step_id, owed.reason, generation) not in told:
-            about_step(app, ledger, ref, step_id, generation, owed.reason, owed.content)
+        for owed in _owed(store, ref, step, kind, generation) if step else ():
+            if owed.generation == generation and (step_id, owed.reason, generation) not in told:
+                about_step(app, ledger, ref, step_id, generation, owed.reason, owed.content, owed.cause)
 
 
-def _owed(store: Store, ref: RunRef, step: StepState, kind: str, generation: int) -> Exhaustion | None:
-    if kind != UNKNOWN_ACTION:
-        return exhaustion(store, ref, step)
-    return unsupported(step.action, generation) if is_given_up(store, ref, step) else None
+def _failed(store: Store, ref: RunRef) -> dict[str, str]:
+    """The kinds of errors of those steps about which a letter may be owed: after a wait, the one that ended the run."""
+    run = store.views.run(ref)
+    ended_by = (run.reason if run else "").partition(":")[2]
+    kinds = {step_id: _kind(text) for step_id, text in store.views.errors(ref).items()}
+    found = {step_id: kind for step_id, kind in kinds.items() if kind in OWED}
+    return found | ({ended_by: kinds.get(ended_by, "")} if ended_by else {})
+
+
+def _owed(store: Store, ref: RunRef, step: StepState, kind: str, generation: int) -> Iterator[Exhaustion]:
+    if kind == UNKNOWN_ACTION and is_given_up(store, ref, step):
+        yield unsupported(step.action, generation)
+    owed = exhaustion(store, ref, step)
+    if owed is not None:
+        yield owed
 
 
 def _told(ledger: Ledger, ref: RunRef, kind: DeadLetterKind) -> set[tuple[str | None, str, Any]]:

@@ -81,10 +81,19 @@ class UndoState:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenUp:
+    """That the store has given a step up: in which generation, in the words of its letter, and of which cause."""
+
+    generation: int
+    why: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepState:
     """A step's record. holder: fence of the open claim, 0 = none. undo: None as long as its turn has not come.
 
-    given_up: with the loss of its last worker, in which generation, and in the words of its letter.
+    given_up: about which a letter is owed: with the loss of its last worker, or for want of an answer.
     """
 
     id: str
@@ -116,7 +125,7 @@ class StepState:
     backoff_max_ms: int = 0
     probe: bool = False
     undo: UndoState | None = None
-    given_up: tuple[int, str] | None = None
+    given_up: GivenUp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +326,7 @@ def step_state(step_id: str, record_text: str, step_text: str | None) -> StepSta
         dead=bool(record.get("dead")),
         probe=bool(record.get("probe")),
         undo=_undo_state(record["undo"]) if record.get("undo") else None,
-        given_up=(told["generation"], told["why"]) if (told := record.get("given_up")) else None,
+        given_up=GivenUp(**told) if (told := record.get("given_up")) else None,
     )
 
 

@@ -8,12 +8,8 @@ what the row says decides, in the store, whether the step is tried again. One th
 dead letter; if that does not come through, the end of the run waits for it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from orchestrator import compensation, dead_letters
+from orchestrator import compensation
 from orchestrator.dispatch import App
-from orchestrator.errors import LedgerUnavailable
 from orchestrator.ledger import Ledger, fact
 from orchestrator.settings import Settings
 from orchestrator.store import Store
@@ -30,7 +26,8 @@ from orchestrator.store.replies import (
     UnknownRun,
 )
 from orchestrator.store.views import StepState
-from orchestrator.supervisors.passes import Counts, Duties, tell_failed, walk
+from orchestrator.supervisors.letters import keep_letter, keep_planners_letter
+from orchestrator.supervisors.passes import Counts, Duties, walk
 from orchestrator.telemetry import aftermath, events
 from orchestrator.telemetry.logs import emit
 from schemas.ids import RunRef
@@ -63,7 +60,7 @@ def reclaim_planning(app: App, store: Store, ledger: Ledger, ref: RunRef) -> Pub
     if run is None or isinstance(reply, NotDue | UnknownRun):
         return None
     if isinstance(reply, Failed):
-        keep_planners_letter(app, store, ledger, ref)
+        keep_planners_letter(NAME, app, store, ledger, ref)
     word, exhausted = type(reply).__name__, isinstance(reply, Failed)
     emit(events.ClaimEnded(NAME, run.plan.holder, word, "plan", noticed=not run.plan.dead, exhausted=exhausted))
     return reply.publish
@@ -89,7 +86,7 @@ def reclaim_step(
         return None
     tell_ended(NAME, fence, step.effect if step else "", verdict, noticed=step is not None and not step.dead)
     if isinstance(verdict, Failed | InDoubt):
-        keep_letter(app, store, ledger, ref, step_id)
+        keep_letter(NAME, app, store, ledger, ref, step_id)
     return verdict.publish
 
 
@@ -107,31 +104,6 @@ def tell_undo_ended(by: str, fence: int, verdict: object, *, noticed: bool) -> N
     """The same of a claim to undo a step."""
     if not isinstance(verdict, NOT_ENDED):
         emit(events.ClaimEnded(by, fence, type(verdict).__name__, "undo", noticed=noticed))
-
-
-def keep_planners_letter(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
-    """This was the planner's last attempt. The end of the run waits for a letter that does not come through."""
-    with _owed_by_the_end():
-        owed = dead_letters.planners_exhaustion(store, ref)
-        if owed is not None:
-            dead_letters.about_planner(app, ledger, ref, owed)
-
-
-def keep_letter(app: App, store: Store, ledger: Ledger, ref: RunRef, step_id: str) -> None:
-    """This claim was the step's last. The end of the run waits for a letter that does not come through."""
-    with _owed_by_the_end():
-        step = store.views.step(ref, step_id)
-        owed = dead_letters.exhaustion(store, ref, step) if step else None
-        if owed is not None:
-            dead_letters.about_step(app, ledger, ref, step_id, owed.generation, owed.reason, owed.content)
-
-
-@contextmanager
-def _owed_by_the_end() -> Iterator[None]:
-    try:
-        yield
-    except LedgerUnavailable as away:
-        tell_failed(NAME, away)
 
 
 def ask_probe(store: Store, ref: RunRef, step: StepState) -> Publish | None:

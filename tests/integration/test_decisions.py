@@ -17,6 +17,7 @@ from orchestrator.startover import Again
 from orchestrator.store.replies import Granted
 from orchestrator.supervisors import apply_decisions, end_waits
 from orchestrator.supervisors.passes import Counts
+from schemas.ids import RunRef
 from schemas.states import EffectClass, Fact
 from tests.support.ledgers import run_named
 from tests.support.servers import Server
@@ -619,6 +620,41 @@ def test_a_doubt_that_nobody_settles_ends_its_run_and_leaves_a_letter(world: Wor
     assert (world.run.status, world.run.reason) == ("failed", "in_doubt:a")
     (letter,) = world.ledger.letters(10)
     assert [attempt["attempt"] for attempt in letter.content["attempts"]][:1] == ["1"]
+
+
+UNANSWERED = {
+    "approval": "nobody approved this step in time",
+    "doubt": "nobody said in time whether its effect happened",
+}
+
+
+@pytest.mark.parametrize("asked", UNANSWERED)
+def test_a_letter_about_a_wait_that_was_not_written_is_owed_by_the_end_of_the_run(world: World, asked: str) -> None:
+    """Whoever ended the wait died before it."""
+    (waiting if asked == "approval" else doubtful)(world)
+    world.clock.advance(86_400_001)
+    world.store.runs.wait_over(world.ref, "a")
+    assert world.ledger.letters(10) == []
+    world.settle()
+    (letter,) = world.ledger.letters(10)
+    assert (letter.kind, letter.step_id, letter.reason) == ("step", "a", UNANSWERED[asked])
+    assert letter.content["waited_since"] > 0
+
+
+def test_who_answers_while_the_wait_is_being_ended_leaves_no_letter(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting(world)
+    world.clock.advance(86_400_001)
+    wait_over = world.store.runs.wait_over
+
+    def answered_first(ref: RunRef, step_id: str) -> Any:
+        assert decisions.approve(world.desk, world.run_id, "ann").carried_out
+        return wait_over(ref, step_id)
+
+    monkeypatch.setattr(world.store.runs, "wait_over", answered_first)
+    end_waits.run_once(world.app, world.store, world.ledger, world_settings())
+    assert (world.run.status, world.ledger.letters(10)) == ("running", [])
 
 
 def test_an_answer_in_time_ends_the_wait(world: World) -> None:

@@ -46,7 +46,8 @@ end)
 -- a letter is owed about a step that is given up on, unless a person is asked; the end of the run waits for it
 local doubtful = rec.effect == 'once' and A.fact == 'maybe'
 if healthy and (word == 'failed' or word == 'in_doubt') and not (doubtful and run.on_doubt == 'wait') then
-  rec.given_up = { generation = num('generation'), why = doubtful and 'in_doubt' or 'retry_exhausted' }
+  rec.given_up = { generation = num('generation'), why = doubtful and 'in_doubt' or 'retry_exhausted',
+    cause = 'given_up' }
   touch(rec)
 end
 local reply = answer(rec, key, word, fill_slots())
