@@ -1,48 +1,24 @@
 """The demo as a newcomer starts it, and as one who loses patience ends it."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.environment import ROOT, clean_environment
-from tests.support.up import processes_below
+from tests.support.throwaway import ThrowAway
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)
 
 
-class Demo:
-    """A demo in a process group of its own, with its temporary home where the test can see it."""
+class Demo(ThrowAway):
+    """A demo that was started."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
+        super().__init__(folder)
         self.out = folder / "out"
-        self.homes = folder / "tmp"
-        self.homes.mkdir()
-        argv = [sys.executable, "-W", "error", "-m", "examples.orders.demo", "--out", str(self.out), *arguments]
-        # set by somebody's shell: none of it may reach the demo
-        foreign = {"MANDOR_REDIS_URL": "redis://127.0.0.1:1/0", "CELERY_BROKER_URL": "redis://127.0.0.1:1/0"}
-        self._log = folder / "screen"
-        with self._log.open("wb") as screen:
-            self.process = subprocess.Popen(
-                argv,
-                env={**clean_environment(), **foreign, "TMPDIR": str(self.homes)},
-                cwd=ROOT,
-                stdout=screen,
-                stderr=screen,
-                start_new_session=True,
-            )
-
-    @property
-    def screen(self) -> str:
-        return self._log.read_text()
-
-    def left(self) -> dict[int, str]:
-        """Living processes that belong to this demo."""
-        return processes_below(self.homes)
+        self.start("examples.orders.demo", "--out", str(self.out), *arguments)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,65 +10,33 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from examples.orders import carrier
-from tests.support.environment import ROOT, clean_environment
 from tests.support.system import plan_text, step
-from tests.support.up import processes_below
+from tests.support.throwaway import ThrowAway
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
 
 
-class Kit:
-    """One call, with its temporary home where the test can see it."""
+class Kit(ThrowAway):
+    """Calls of the kit, one after the other."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.folder = folder
-        self.homes = folder / "tmp"
-        self.homes.mkdir()
-        self._screen = folder / "screen"
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *arguments: str, **env: str) -> None:
-        argv = [sys.executable, "-W", "error", "-m", "workers.cli", "faults", "run", *arguments]
-        # set by somebody's shell: none of it may reach the kit
-        foreign = {"MANDOR_REDIS_URL": "redis://127.0.0.1:1/0", "CELERY_BROKER_URL": "redis://127.0.0.1:1/0"}
-        with self._screen.open("wb") as screen:
-            self._process = subprocess.Popen(
-                argv,
-                env={**clean_environment(), **foreign, "TMPDIR": str(self.homes), **env},
-                cwd=ROOT,
-                stdout=screen,
-                stderr=screen,
-                start_new_session=True,
-            )
-
-    @property
-    def screen(self) -> str:
-        return self._screen.read_text()
-
-    def signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def wait(self, timeout_s: float = 170.0) -> int:
-        assert self._process is not None
-        return self._process.wait(timeout_s)
+    def run(self, *arguments: str, **env: str) -> None:
+        self.start("workers.cli", "faults", "run", *arguments, **env)
 
     def call(self, *arguments: str, timeout_s: float = 170.0, **env: str) -> tuple[int, dict[str, Any]]:
         """Exit code and JSON."""
-        self.start(*arguments, "--json", **env)
-        code = self.wait(timeout_s)
+        self.run(*arguments, "--json", **env)
+        code = self.process.wait(timeout_s)
         return code, json.loads(self.screen)
 
     def assert_nothing_is_left(self) -> None:
         """No process that has its home there, and no home."""
-        eventually(lambda: processes_below(self.homes) == {}, what="the end of all processes")
+        eventually(lambda: self.left() == {}, what="the end of all processes")
         assert list(self.homes.iterdir()) == []
-
-    def end(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
 
 
 @pytest.fixture
@@ -175,14 +141,14 @@ def test_a_module_that_cannot_be_imported_is_named(kit: Kit) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("moment", ["starts", "S1"])
 def test_ctrl_c_leaves_nothing_behind(kit: Kit, moment: str) -> None:
-    kit.start("--scenario", "S1,S7", "--seed", "7")
+    kit.run("--scenario", "S1,S7", "--seed", "7")
     if moment == "starts":
         eventually(lambda: any(kit.homes.glob("*/logs/*.log")), timeout_s=60, what="the first process")
     else:
         eventually(lambda: "S1   ok" in kit.screen, timeout_s=120, what="the first scenario")
-    kit.signal(signal.SIGINT)
-    kit.signal(signal.SIGINT)
-    assert kit.wait(60) == 130
+    kit.process.send_signal(signal.SIGINT)
+    kit.process.send_signal(signal.SIGINT)
+    assert kit.process.wait(60) == 130
     assert "Traceback" not in kit.screen
     assert "interrupted" in kit.screen
     kit.assert_nothing_is_left()
@@ -190,9 +156,9 @@ def test_ctrl_c_leaves_nothing_behind(kit: Kit, moment: str) -> None:
 
 @pytest.mark.full
 def test_a_kit_that_is_killed_leaves_no_process(kit: Kit) -> None:
-    kit.start("--scenario", "S7", "--seed", "7")
+    kit.run("--scenario", "S7", "--seed", "7")
     eventually(lambda: any(kit.homes.glob("*/effects.jsonl")), timeout_s=60, what="the rehearsal")
-    assert processes_below(kit.homes) != {}
-    kit.signal(signal.SIGKILL)
-    kit.wait()
-    eventually(lambda: processes_below(kit.homes) == {}, timeout_s=30, what="the end of all processes")
+    assert kit.left() != {}
+    kit.process.send_signal(signal.SIGKILL)
+    kit.process.wait(60)
+    eventually(lambda: kit.left() == {}, timeout_s=30, what="the end of all processes")

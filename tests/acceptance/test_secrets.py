@@ -3,7 +3,6 @@ searched for them.
 """
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from tests.support.postgres import PASSWORD, Postgres
 from tests.support.scraping import probed, scraped, url_of
 from tests.support.servers import Server, running_server
 from tests.support.system import System, plan_text, running_system, step
+from tests.support.task_events import listening_to
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
@@ -171,25 +171,8 @@ def of_us(path: Path, home: Path) -> bool:
 def all_events(app: Celery) -> Iterator[list[str]]:
     """Everything that Celery's workers tell, as Flower hears it."""
     heard: list[str] = []
-    over, listening = threading.Event(), threading.Event()
-
-    def listen() -> None:
-        with app.connection_for_read() as connection:
-            receiver = app.events.Receiver(connection, handlers={"*": lambda event: heard.append(json.dumps(event))})
-            with receiver.consumer_context() as (its_own, _, _):
-                listening.set()
-                while not over.is_set():
-                    with suppress(TimeoutError):
-                        its_own.drain_events(timeout=0.2)
-
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    assert listening.wait(10)
-    try:
+    with listening_to(app, "*", lambda event: heard.append(json.dumps(event))):
         yield heard
-    finally:
-        over.set()
-        thread.join(10)
 
 
 @pytest.mark.parametrize("place", PLACES)

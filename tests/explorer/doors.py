@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,13 +30,13 @@ from orchestrator.supervisors import (
 from orchestrator.telemetry import facts
 from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef
-from schemas.messages import CloseMessage, LateMessage, StepMessage, UndoMessage
 from schemas.states import EffectClass
 from tests.explorer.operations import Gate, Op, Watch
+from tests.support.receiving import receive, write
 from tests.support.stores import START
 from workers import closing, execution, late, lease, orphans, probing, undo
 from workers.registry import Registry
-from workers.services import Letter, Services
+from workers.services import Services
 from workers.workspace import Workspaces
 
 APP: Any = None  # nothing here reaches the broker
@@ -121,7 +122,7 @@ class Installation:
     def process(self, start: Start) -> Callable[[], object]:
         """What one process does, from its beginning to its end."""
         if start.what == "deliver":
-            return lambda: self._deliver(cast("Dispatch", start.message))
+            return lambda: receive(cast("Dispatch", start.message), self._services(), APP)
         if start.what == "bury":
             message = cast("Dispatch", start.message)
             return lambda: self.store.guard.end_claim(message.ref, message.step_id, worker(start.about))
@@ -162,29 +163,11 @@ class Installation:
         else:
             decisions.resolve(desk, run_id, "anna", step_id=step_id, landed=kind == "landed", result={"x": 1})
 
-    def _deliver(self, message: Dispatch) -> None:
-        ref, services = message.ref, self._services()
-        of_run: dict[str, Any] = {"run_id": ref.run_id, "session": ref.session, "generation": message.generation}
-        of_step = {**of_run, "step_id": message.step_id}
-        if message.kind == "settle":
-            progress.settle(APP, self.store, self.ledger, ref, message.generation)
-        elif message.kind == "step":
-            execution.run_step(StepMessage(**of_step), services)
-        elif message.kind == "undo":
-            undo.run_undo(UndoMessage(**of_step), services)
-        elif message.kind == "close":
-            closing.close_lost(CloseMessage(**of_step), services)
-        else:
-            late.undo_late(LateMessage(**of_step, fence=message.fence), services)
-
     def _services(self) -> Services:
         workspaces = Workspaces(self.settings.home)
         publisher = SimpleNamespace(publish=lambda wave: dispatch.publish(APP, wave))
-        return Services(self.settings, self.store, self.ledger, self.registry, workspaces, publisher, self._write)
-
-    def _write(self, letter: Letter) -> str:
-        given = (letter.kind, letter.reason, letter.dedup_key, letter.content, letter.ref, letter.step_id)
-        return dead_letters.write(APP, self.ledger, *given)
+        keep = partial(write, app=APP, ledger=self.ledger)
+        return Services(self.settings, self.store, self.ledger, self.registry, workspaces, publisher, keep)
 
 
 def _fail(_supervisor: str, error: Exception) -> None:

@@ -14,7 +14,7 @@ import pytest
 from celery import Celery
 from pydantic import BaseModel
 
-from orchestrator import dead_letters, dispatch, progress, submission
+from orchestrator import dispatch, submission
 from orchestrator.decisions import Desk
 from orchestrator.ledger import Ledger, LedgerRun, open_ledger
 from orchestrator.settings import Settings, settings
@@ -32,19 +32,18 @@ from orchestrator.supervisors import (
 )
 from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef
-from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
 from schemas.run import Submission
 from tests.support.deaths import Doors, Freezer, When, doors
 from tests.support.installation import celery_app
 from tests.support.ledgers import fresh_ledger, url_of
 from tests.support.plans import PLAN_ID
+from tests.support.receiving import receive, write
 from tests.support.servers import Server
 from tests.support.stores import Clock, clocked_store
-from workers import closing, execution, late, planning, undo
 from workers.context import Context, PermanentError
 from workers.identity import worker_id
 from workers.registry import Registry
-from workers.services import Letter, Services
+from workers.services import Services
 from workers.workspace import Workspaces
 
 Loss = Literal["child", "host"]
@@ -226,38 +225,17 @@ class Mortals:
             process()
 
     def _deliver(self, message: Dispatch) -> None:
-        if self._lives(lambda: self._as_itself(lambda: self._receive(message))) or self.loss == "host":
+        delivery = partial(receive, message, self.services(), self.app)
+        if self._lives(lambda: self._as_itself(delivery)) or self.loss == "host":
             return
         if message.kind in ("plan", "step", "undo"):
             self.doors.lives(lambda: self.store.guard.end_claim(message.ref, message.step_id, worker_id()))
         self.doors.sent.append(message)
 
-    def _receive(self, message: Dispatch) -> None:
-        ref, generation, step_id = message.ref, message.generation, message.step_id
-        of_run: dict[str, Any] = {"run_id": ref.run_id, "session": ref.session, "generation": generation}
-        of_step, services = {**of_run, "step_id": step_id}, self.services()
-        if message.kind == "plan":
-            planning.plan_run(PlanMessage(**of_run), services)
-        elif message.kind == "settle":
-            progress.settle(self.app, self.store, self.ledger, ref, generation)
-        elif message.kind == "step":
-            execution.run_step(StepMessage(**of_step), services)
-        elif message.kind == "undo":
-            undo.run_undo(UndoMessage(**of_step), services)
-        elif message.kind == "close":
-            closing.close_lost(CloseMessage(**of_step), services)
-        else:
-            late.undo_late(LateMessage(**of_step, fence=message.fence), services)
-
     def services(self) -> Services:
         workspaces = Workspaces(self.home)
-        return Services(
-            self.settings, self.store, self.ledger, self.registry, workspaces, _Publisher(self.app), self._write
-        )
-
-    def _write(self, letter: Letter) -> str:
-        given = (letter.kind, letter.reason, letter.dedup_key, letter.content, letter.ref, letter.step_id)
-        return dead_letters.write(self.app, self.ledger, *given)
+        keep = partial(write, app=self.app, ledger=self.ledger)
+        return Services(self.settings, self.store, self.ledger, self.registry, workspaces, _Publisher(self.app), keep)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What Celery's workers tell of their tasks, as Flower hears it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,11 +27,19 @@ class TaskEvents:
 @contextmanager
 def task_events(app: Celery) -> Iterator[TaskEvents]:
     """Listens inside the block."""
-    heard, listening, over = TaskEvents(), threading.Event(), threading.Event()
+    heard = TaskEvents()
+    with listening_to(app, "task-received", heard.hear):
+        yield heard
+
+
+@contextmanager
+def listening_to(app: Celery, kind: str, hear: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """Hears each event of a kind, `*` of all, inside the block, on a thread."""
+    listening, over = threading.Event(), threading.Event()
 
     def listen() -> None:
         with app.connection_for_read() as connection:
-            receiver = app.events.Receiver(connection, handlers={"task-received": heard.hear})
+            receiver = app.events.Receiver(connection, handlers={kind: hear})
             with receiver.consumer_context() as (its_own, _, _):
                 listening.set()
                 while not over.is_set():
@@ -42,7 +50,7 @@ def task_events(app: Celery) -> Iterator[TaskEvents]:
     thread.start()
     assert listening.wait(10)
     try:
-        yield heard
+        yield
     finally:
         over.set()
         thread.join(10)
