@@ -19,8 +19,8 @@ _UNSAFE = re.compile(
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _URL_PASSWORD = re.compile(r"(://[^\s/@:]{0,256}):[^\s/]{1,1024}@")
-# a key within running text, of a program's or of JSON, which may be JSON inside JSON
-_KEY = re.compile(r"(?<![\w-])([A-Za-z_][\w-]{0,255})\\{0,7}[\"']?\s{0,3}[=:]\s{0,3}")
+# a key within running text, of a program's or its options, or of JSON, which may be JSON inside JSON
+_KEY = re.compile(r"(?<![\w-])-*+([A-Za-z_][\w-]{0,255})\\{0,7}[\"']?\s{0,3}[=:]\s{0,3}")
 # what follows it, and what was cut before its own end, to the end
 _VALUE = re.compile(
     r"(?is)(\\{0,7}[\"'])(?:(?!(?<!\\)\1).)*+(?:\1|\Z)"
