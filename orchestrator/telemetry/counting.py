@@ -16,13 +16,13 @@ they would pile up with every recycled child, and deleting one would make a coun
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from orchestrator.telemetry.reserved import Reserved
+from orchestrator.telemetry.writer import Writer
 
 ARCHIVE: Final = "archive.json"
 FOLD_LOCK: Final = "fold.lock"
@@ -75,60 +76,12 @@ class Counted:
 # ---- a process that counts
 
 
-class Writer:
-    """The name of this process among those that count in a folder. Another one after a fork."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._name = ""
-        self._lock: int | None = None
-        os.register_at_fork(after_in_child=self.begin_anew)
-
-    def __call__(self) -> str:
-        """Asked by prometheus-client before each change."""
-        if not self._name:
-            self._begin()
-        return self._name
-
-    def begin_anew(self) -> None:
-        """This is another process by now."""
-        self._name = ""
-
-    def _begin(self) -> None:
-        inherited, self._lock = self._lock, None  # what comes now may fail, and is tried again
-        if inherited is not None:
-            os.close(inherited)  # while we had it open, our parent would seem alive after its end
-        name = ""
-        while self._lock is None:
-            name = f"{os.getpid()}-{secrets.token_hex(6)}"
-            self._lock = _held(self._folder / f"{name}.lock")
-        self._name = name
-
-
-def _held(path: Path) -> int | None:
-    """A lock that ends with this process. None: somebody took its file for a leftover between two lines."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    if _is_same(descriptor, path):
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _is_same(descriptor: int, path: Path) -> bool:
-    with suppress(FileNotFoundError):
-        there = path.stat()
-        here = os.fstat(descriptor)
-        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
-    return False
-
-
 def enter(folder: Path) -> "Files":
     """From here on this process and its future children count in that folder; what the dead left there is kept."""
     os.environ[FOLDER_VARIABLE] = str(folder)
     writer = Writer(folder)
     _begin(folder, writer)
-    values.MmapedDict = Reserved  # type: ignore[attr-defined]  # which values are made with
+    values.MmapedDict = partial(Reserved, failed=writer.failed)  # type: ignore[assignment,attr-defined]  # values are made with it
     values.ValueClass = values.MultiProcessValue(writer)  # type: ignore[no-untyped-call]
     return Files(folder)
 

@@ -6,6 +6,8 @@ page finds none: on a full disk each new child would end with its first count.
 
 import errno
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,20 +17,30 @@ FIRST_SIZE: Final = 1 << 16
 
 
 class Reserved(MmapedDict):
-    """OSError: there is no room. What was counted so far stays."""
+    """OSError: there is no room; `failed` is called first. What was counted so far stays."""
 
-    def __init__(self, filename: str, read_mode: bool = False) -> None:
-        if not read_mode:
+    def __init__(self, filename: str, *, failed: Callable[[], None]) -> None:
+        self._failed = failed
+        with self._telling():
             _begin_file(Path(filename))
-        super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
+        super().__init__(filename)  # type: ignore[no-untyped-call]
 
     def _init_value(self, key: str) -> None:
         size, needed = self._capacity, self._used + _entry_size(key)
         while size < needed:
             size *= 2
         if size > self._capacity:
-            _reserve(Path(self._fname), size)
+            with self._telling():
+                _reserve(Path(self._fname), size)
         super()._init_value(key)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self._failed()
+            raise
 
 
 def _entry_size(key: str) -> int:

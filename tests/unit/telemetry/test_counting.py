@@ -10,13 +10,15 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, generate_latest, values
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, values
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from orchestrator.telemetry import counting
 from orchestrator.telemetry.reserved import FIRST_SIZE
+from orchestrator.telemetry.writer import Writer
 from tests.support.counters import CHILDREN, ROUNDS
 
 NAME = "1-abc"
@@ -75,7 +77,7 @@ def test_a_name_that_was_taken_for_a_leftover_is_not_counted_under(
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    write(tmp_path, counting.Writer(tmp_path)())
+    write(tmp_path, Writer(tmp_path)())
     assert files.fold() == 0
     assert count(files) == 1
 
@@ -111,8 +113,48 @@ def test_a_full_disk_fails_the_count_and_leaves_nothing(
     assert count(counting.Files(counting_process)) == 1
 
 
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_child_that_met_a_full_disk_counts_once_there_is_room(
+    counting_process: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Its first count makes the files of all that its parent counts; there is room for none, or for one."""
+    registry = CollectorRegistry()
+    counter = Counter("t_total", "t", ["x"], registry=registry).labels("a")
+    taken = Histogram("t_seconds", "t", registry=registry)
+    child = os.fork()
+    if not child:
+        os._exit(counts_when_there_is_room(counter, taken, room))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    found = counting.Files(counting_process).read().families
+    assert found["counter", "t"].samples["t_total", (("x", "a"),)] == 1
+    assert found["histogram", "t_seconds"].samples["t_seconds_sum", ()] == 2
+
+
+def counts_when_there_is_room(counter: Any, taken: Any, room: int) -> int:
+    left, allocate = [room], os.posix_fallocate
+
+    def full(*given: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        allocate(*given)
+
+    os.posix_fallocate = full
+    for _ in range(2):
+        left[0] = room
+        try:
+            counter.inc()
+        except OSError:
+            continue
+        return 1
+    os.posix_fallocate = allocate
+    counter.inc()
+    taken.observe(2)
+    return 0
+
+
 def test_a_child_that_finds_no_folder_closes_what_it_inherited_once(tmp_path: Path) -> None:
-    writer = counting.Writer(tmp_path)
+    writer = Writer(tmp_path)
     writer()
     inherited = writer._lock
     writer.begin_anew()  # as in a child
