@@ -109,18 +109,16 @@ def story(store: Store, ref: RunRef, step: StepState) -> dict[str, Any]:
     return {"action": step.action, "effect": step.effect, "attempts": attempts[-SHOWN_ATTEMPTS:]}
 
 
-def exhaustion(store: Store, ref: RunRef, step: StepState) -> Exhaustion | None:
-    """The letter that is owed about a step which the store has given up on: its last worker was lost, or nobody spoke.
+def exhaustions(store: Store, ref: RunRef, step: StepState) -> Iterator[Exhaustion]:
+    """The letters that are owed about a step which the store has given up: its last worker was lost, or nobody spoke.
 
     The store alone knows: whoever finds a lapsed lease, or a wait that is over, may be too late.
     """
-    known = step.given_up
-    if known is None:
-        return None
-    content = {**story(store, ref, step), "generation": known.generation}
-    if known.cause == "wait":
-        content["waited_since"] = step.waiting_since
-    return Exhaustion(known.generation, known.why, content, known.cause)
+    for known in step.given_up:
+        content = {**story(store, ref, step), "generation": known.generation}
+        if known.cause == "wait":
+            content["waited_since"] = step.waiting_since
+        yield Exhaustion(known.generation, known.why, content, known.cause)
 
 
 def unsupported(action: str, generation: int) -> Exhaustion:
@@ -152,9 +150,7 @@ def _failed(store: Store, ref: RunRef) -> dict[str, str]:
 def _owed(store: Store, ref: RunRef, step: StepState, kind: str, generation: int) -> Iterator[Exhaustion]:
     if kind == UNKNOWN_ACTION and is_given_up(store, ref, step):
         yield unsupported(step.action, generation)
-    owed = exhaustion(store, ref, step)
-    if owed is not None:
-        yield owed
+    yield from exhaustions(store, ref, step)
 
 
 def _told(ledger: Ledger, ref: RunRef, kind: DeadLetterKind) -> set[tuple[str | None, str, Any]]:

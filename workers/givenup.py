@@ -26,9 +26,9 @@ def after_last_end(message: StepMessage, services: Services, verdict: Any) -> No
     except StoreUnavailable as away:
         _tell_unwritten("retry_exhausted", away)
         return
-    owed = dead_letters.exhaustion(services.store, message.ref, step) if step else None
-    if owed is not None:
-        _write(message, services, owed.reason, owed.content)
+    for owed in dead_letters.exhaustions(services.store, message.ref, step) if step else ():
+        if owed.generation == message.generation:
+            _write(message, services, owed.reason, owed.content, owed.cause)
 
 
 def after_last_plan(message: PlanMessage, services: Services) -> None:

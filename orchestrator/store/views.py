@@ -125,7 +125,7 @@ class StepState:
     backoff_max_ms: int = 0
     probe: bool = False
     undo: UndoState | None = None
-    given_up: GivenUp | None = None
+    given_up: tuple[GivenUp, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ def step_state(step_id: str, record_text: str, step_text: str | None) -> StepSta
         dead=bool(record.get("dead")),
         probe=bool(record.get("probe")),
         undo=_undo_state(record["undo"]) if record.get("undo") else None,
-        given_up=GivenUp(**told) if (told := record.get("given_up")) else None,
+        given_up=tuple(GivenUp(**told) for told in record.get("given_up") or ()),
     )
 
 

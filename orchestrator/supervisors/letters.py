@@ -26,8 +26,7 @@ def keep_letter(name: str, app: App, store: Store, ledger: Ledger, ref: RunRef, 
     """About a step whose last worker was lost, or for which nobody has answered."""
     with _owed_by_the_end(name):
         step = store.views.step(ref, step_id)
-        owed = dead_letters.exhaustion(store, ref, step) if step else None
-        if owed is not None:
+        for owed in dead_letters.exhaustions(store, ref, step) if step else ():
             dead_letters.about_step(app, ledger, ref, step_id, owed.generation, owed.reason, owed.content, owed.cause)
 
 

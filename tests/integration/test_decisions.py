@@ -641,6 +641,26 @@ def test_a_letter_about_a_wait_that_was_not_written_is_owed_by_the_end_of_the_ru
     assert letter.content["waited_since"] > 0
 
 
+def owed(world: World) -> tuple[Any, ...]:
+    step = world.store.views.step(world.ref, "a")
+    assert step is not None
+    return step.given_up
+
+
+@pytest.mark.parametrize("asked", UNANSWERED)
+def test_what_was_owed_about_a_step_is_forgotten_when_it_begins_again(world: World, asked: str) -> None:
+    """Its next loss would be told in the words of the last generation."""
+    (waiting if asked == "approval" else doubtful)(world)
+    world.clock.advance(86_400_001)
+    world.store.runs.wait_over(world.ref, "a")
+    assert len(owed(world)) == 1
+    world.settle()
+    if asked == "doubt":
+        decisions.resolve(world.desk, world.run_id, "ann", step_id="a", landed=False)
+    assert decisions.retry(world.desk, world.run_id, "ann").carried_out
+    assert owed(world) == ()
+
+
 def test_who_answers_while_the_wait_is_being_ended_leaves_no_letter(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

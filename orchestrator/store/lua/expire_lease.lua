@@ -43,12 +43,10 @@ local word = conclude(rec, A.fact, true, function(again)
   make_ready(again, true)
   return 'again'
 end)
--- a letter is owed about a step that is given up on, unless a person is asked; the end of the run waits for it
+-- unless a person is asked
 local doubtful = rec.effect == 'once' and A.fact == 'maybe'
 if healthy and (word == 'failed' or word == 'in_doubt') and not (doubtful and run.on_doubt == 'wait') then
-  rec.given_up = { generation = num('generation'), why = doubtful and 'in_doubt' or 'retry_exhausted',
-    cause = 'given_up' }
-  touch(rec)
+  owe_letter(rec, doubtful and 'in_doubt' or 'retry_exhausted', 'given_up')
 end
 local reply = answer(rec, key, word, fill_slots())
 finish('step.expired', rec, word)

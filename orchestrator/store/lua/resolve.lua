@@ -19,7 +19,7 @@ local settleable = { running = true, failing = true, failed = true, cancelled = 
 if not settleable[run.status] then return { 'not_due', run.status } end
 if rec.status ~= 'in_doubt' then return { 'not_due', rec.status } end
 not_due('waits', rec.id)
-rec.resolved_by = A.by
+rec.resolved_by, rec.given_up = A.by, nil
 local word = 'skipped'
 if A.landed == '1' then
   word = 'committed'

@@ -69,7 +69,7 @@ local function start_over(rec)
   if renewed[rec.id] then rec.group, rec.touched = rec.group + 1, nil end
   move(rec, 'pending')
   rec.attempt, rec.holder, rec.dead, rec.claim, rec.reply = 0, 0, nil, nil, nil
-  rec.refused_by, rec.refused_with, rec.handed_back = nil, nil, nil
+  rec.refused_by, rec.refused_with, rec.handed_back, rec.given_up = nil, nil, nil, nil
 end
 
 put('generation', num('generation') + 1)

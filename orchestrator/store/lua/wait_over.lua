@@ -28,10 +28,8 @@ if rec.wait_until > NOW then
 end
 not_due('waits', rec.id)
 local word = rec.status == 'in_doubt' and 'in_doubt' or 'failed'
--- a letter is owed; the end of the run waits for it
-rec.given_up = { generation = num('generation'), why = word == 'failed' and 'nobody approved this step in time'
-  or 'nobody said in time whether its effect happened', cause = 'wait' }
-touch(rec)
+owe_letter(rec, word == 'failed' and 'nobody approved this step in time'
+  or 'nobody said in time whether its effect happened', 'wait')
 if word == 'failed' then
   give_up_idle(rec, 'not_approved', '{"kind":"not_approved","message":"nobody approved this step in time","path":null}')
 else

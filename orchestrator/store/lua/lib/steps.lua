@@ -69,6 +69,13 @@ local function fill_slots()
   return sent
 end
 
+-- the step is given up: a letter is owed, which the end of the run waits for
+local function owe_letter(rec, why, cause)
+  rec.given_up = rec.given_up or {}
+  table.insert(rec.given_up, { generation = num('generation'), why = why, cause = cause })
+  touch(rec)
+end
+
 -- a person is asked, and has wait_ms to answer; then it counts as failure (wait_over)
 local function wait_for_person(rec)
   rec.waiting_since, rec.wait_until = NOW, NOW + num('wait_ms')
