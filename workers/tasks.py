@@ -217,8 +217,10 @@ def _adopt_orphans(**_: Any) -> None:
 
 @signals.task_postrun.connect(weak=False)
 def _end_work(**_: Any) -> None:
-    orphans.bury()
-    stopping.end_work()
+    try:
+        orphans.bury()
+    finally:
+        stopping.end_work()
 
 
 @signals.worker_process_init.connect(weak=False)
@@ -226,7 +228,7 @@ def _keep_secrets_from_descendants(**_: Any) -> None:
     """What actions start inherits the environment. The settings were read before; the main process keeps its own, for
     Celery starts it anew with them at SIGHUP.
     """
-    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+    for name in [name for name in os.environ if name.startswith((PREFIX, "CELERY_"))]:
         if without_secrets(os.environ[name]) != os.environ[name]:
             del os.environ[name]
 

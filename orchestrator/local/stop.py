@@ -2,9 +2,8 @@
 
 import signal
 from types import FrameType
-from typing import Final
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from orchestrator.local.interrupts import SIGNALS
 
 
 class Stop:

@@ -11,6 +11,7 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.ledger import Decision, Ledger
 from orchestrator.store import Store
 from orchestrator.supervisors.passes import AT_ONCE, ROUNDS, Counts, tell_failed
+from orchestrator.telemetry import events
 
 NAME = "apply-decisions"
 
@@ -20,7 +21,7 @@ def run_once(app: App, store: Store, ledger: Ledger) -> Counts:
 
     One that cannot be carried out now keeps back those about the same run that were made later, and no others.
     """
-    desk, total, kept_back = Desk(app, store, ledger), Counts(), set[str]()
+    desk, total, kept_back, told = Desk(app, store, ledger), Counts(), set[str](), set[str]()
     for decision in pending(store, ledger):
         if decision.run_id in kept_back:
             continue
@@ -31,7 +32,9 @@ def run_once(app: App, store: Store, ledger: Ledger) -> Counts:
             tell_failed(NAME, error)
             return total + Counts(taken=1, failed=1)
         except Exception as error:  # noqa: BLE001  # what stands in the way of one does not stop the others
-            tell_failed(NAME, error)
+            if events.kind(error) not in told:  # a shard that is shut has many
+                tell_failed(NAME, error)
+            told.add(events.kind(error))
             kept_back.add(decision.run_id)
             total += Counts(taken=1, failed=1)
     return total

@@ -4,14 +4,13 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from schemas.states import EffectClass
-from workers.faults.invariants import RunFacts, Sort, Violation, broken, moves
+from workers.faults.invariants import RunFacts, Violation, broken, moves
 from workers.faults.scene import Fault, Scene, Wanted
 
-SORTS: Final[tuple[Sort, ...]] = ("duplicate", "loss", "stuck", "other")
 IN_DOUBT, EXHAUSTED = "in_doubt", "retry_exhausted"
 
 
