@@ -11,7 +11,7 @@ from orchestrator import app as celery_app
 from orchestrator import decisions, dispatch, listing, submission, waits
 from orchestrator.decisions import Decided, Desk, os_user
 from orchestrator.errors import BrokerUnavailable, NoAnswer, StoreUnavailable
-from orchestrator.ledger import RunFilter
+from orchestrator.ledger import LedgerRun, RunFilter
 from orchestrator.listing import RunPage
 from orchestrator.lookup import Lookup
 from orchestrator.settings import Settings
@@ -20,7 +20,7 @@ from orchestrator.startover import Again
 from orchestrator.waits import Why
 from schemas.ids import run_id_for
 from schemas.run import RunView, SubmitAnswer
-from schemas.states import RUN_TERMINAL, RunStatus
+from schemas.states import RunStatus
 
 ANSWER_S: Final = 10.0
 NOT_HEARD: Final = "is a worker consuming the control queue? `mandor run show` tells when it is there"
@@ -156,15 +156,19 @@ class Client:
         return Desk(self._app, celery_app.store(), celery_app.ledger())
 
     def wait(self, run_id: str, timeout_s: float | None = None) -> RunView:
-        """The run once it has ended, or NoAnswer when it has not within timeout_s. Asks the store, not Celery."""
+        """The run once it has ended and all letters about it are written, or NoAnswer when it has not within timeout_s.
+
+        Asks the ledger, which is told of an end last, not Celery.
+        """
         end = None if timeout_s is None else time.monotonic() + timeout_s
         pause = FIRST_LOOK_S
         lookup = self._lookup()
         while True:
-            status = _status(lookup, run_id)
-            if status in RUN_TERMINAL:
+            row = lookup.find(run_id)
+            if row.ended_at:
                 return lookup.run(run_id)
             if end is not None and time.monotonic() + pause > end:
+                status = _status(lookup, row)
                 raise NoAnswer(f"run {run_id} is {status} after {timeout_s:g} s", hint="`mandor run show` tells more")
             time.sleep(pause * random.uniform(0.75, 1.0))
             pause = min(pause * 1.5, LONGEST_LOOK_S)
@@ -192,7 +196,6 @@ class Client:
             raise BrokerUnavailable(f"the broker did not take the submission: {error}", hint="is it running?") from None
 
 
-def _status(lookup: Lookup, run_id: str) -> str:
-    row = lookup.find(run_id)
+def _status(lookup: Lookup, row: LedgerRun) -> str:
     state = lookup.state(row)
     return state.status if state else row.status

@@ -159,7 +159,7 @@ def test_files_are_bounded_and_a_scrape_is_quick_whatever_lies_there(worked: Wor
     eventually(lambda: len(list(folder.iterdir())) <= 3 * 3 + 2, what="two children, their parent, and the archive")
     before = worked.scrape("steps")
     (folder / "counter_999999999-x.db").write_bytes(b"")
-    (folder / "histogram_999999999-x.db").write_bytes(b"\x99" * 500)
+    (folder / "histogram_999999998-y.db").write_bytes(b"\x99" * 500)
     started = time.monotonic()
     after = worked.scrape("steps")
     assert time.monotonic() - started < 1

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from schemas.ids import RunRef, session_key
 from tests.support.held import ACTED, CLAIMED, COMMITTED, LANDED, OPENED, POPPED, REFUSED
 from tests.support.servers import running_server
-from tests.support.system import ENDED, LEASE_S, SWEEP_S, System, running_system, step
+from tests.support.system import LEASE_S, SWEEP_S, System, running_system, step
 from tests.support.waiting import eventually
 
 CHECK_S = 3.0
@@ -205,7 +204,7 @@ def wait_for_all(system: System, runs: dict[Case, str]) -> None:
     left = dict(runs)
 
     def all_over() -> bool:
-        for case in [case for case, run_id in left.items() if status(system, run_id) in ENDED]:
+        for case in [case for case, run_id in left.items() if system.has_ended(run_id)]:
             del left[case]
         return not left
 
@@ -214,11 +213,6 @@ def wait_for_all(system: System, runs: dict[Case, str]) -> None:
     except AssertionError as late:
         told = {case: [event.event for event in system.events(run_id)] for case, run_id in left.items()}
         raise AssertionError(f"{late}\n{told}") from None
-
-
-def status(system: System, run_id: str) -> str:
-    run = system.installed.store.views.run(RunRef(run_id, session_key(None)))
-    return run.status if run else ""
 
 
 def ends(system: System, runs: dict[Case, str]) -> dict[Case, End]:
@@ -308,7 +302,7 @@ def account(system: System, place: str, run_id: str) -> Account:
     acted, undone, in_vain = (sum(line["what"] == what for line in log) for what in counted)
     letters = sorted(letter.reason for letter in system.view(run_id).dead_letters)
     late = place in system.installed.ledger.late.refused(run_id)
-    return status(system, run_id), acted, undone, in_vain, late, letters
+    return system.view(run_id).status, acted, undone, in_vain, late, letters
 
 
 def test_a_zombie_that_dies_before_it_can_tell_is_found_out(system: System) -> None:

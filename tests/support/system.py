@@ -22,7 +22,6 @@ LEASE_S = 3.0
 SWEEP_S = 0.5
 ACTIONS = "tests.support.business"
 SHORT = {"lease_s": LEASE_S, "sweep_s": SWEEP_S, "stop_grace_s": 1, "log_format": "json"}
-ENDED = ("succeeded", "failed", "cancelled", "dead_lettered", "compensated", "compensation_failed")
 
 
 @dataclass(frozen=True)
@@ -58,12 +57,17 @@ class System:
         return Lookup(self.installed.ledger, self.installed.store).run(run_id)
 
     def wait(self, run_id: str, *, timeout_s: float = 30.0) -> RunView:
-        """The run once it has ended."""
+        """The run once it has ended and the letters about it are written."""
         try:
-            eventually(lambda: self.view(run_id).status in ENDED, timeout_s=timeout_s, what=f"the end of {run_id}")
+            eventually(lambda: self.has_ended(run_id), timeout_s=timeout_s, what=f"the end of {run_id}")
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.view(run_id)}\n{self.processes.tail()}") from None
         return self.view(run_id)
+
+    def has_ended(self, run_id: str) -> bool:
+        """The ledger, which is told last, knows of the end."""
+        row = self.installed.ledger.run(run_id)
+        return row is not None and row.ended_at is not None
 
     def effects(self, **wanted: Any) -> list[dict[str, Any]]:
         """Lines of the effect log with these fields."""
