@@ -101,6 +101,12 @@ class Reader(Consumer):
 
         return receive_anything
 
+    def call_soon_ack(self, p: Any, logger: Any, _to_be_logged: Any, *more: Any) -> Any:
+        """What the broker was not told ends the connection, and with that the message goes back. Celery logs the error
+        and goes on with a message that it counts as held until then: a worker with one child never gets another.
+        """
+        return super().call_soon_ack(p, logger, (), *more)
+
     @property
     def _lost_connection(self) -> tuple[type[BaseException], ...]:
         """What a lost connection raises. Kombu counts KeyError among it, which is also what a missing field raises."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from orchestrator.healing.passes import LATE_LEAST_S
 from orchestrator.ledger.tables import VERSION_TABLE
 from orchestrator.pulse import TICK_S
 from tests.support.scraping import failing, probed, scraped, turning, turns, url_of
-from tests.support.servers import Server, running_server
+from tests.support.servers import Server, frozen, running_server
 from tests.support.system import SWEEP_S, System, running_system, step
 from tests.support.waiting import eventually
 
@@ -114,16 +114,6 @@ def test_a_process_that_grows_too_large(system: System) -> None:
     assert failing(line["url"], "/livez") == {"memory"}
     assert failing(line["url"], "/readyz") == set()
     system.processes.kill("large")
-
-
-@contextmanager
-def frozen(server: Server) -> Iterator[None]:
-    """It takes connections, and says nothing."""
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
 
 
 def up(system: System) -> tuple[float, ...]:

@@ -1,5 +1,7 @@
 """Real servers for tests: each started by the test run itself, never one that is there already."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,6 +48,16 @@ def running_server(home: Path, kind: str) -> Iterator[Server]:
         client.config_set("appendonly", "no")
         with ended_with_us(pid):
             yield Server(embedded.url, pid, client)
+
+
+@contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """It takes connections, and says nothing."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
 
 
 @contextmanager
