@@ -10,7 +10,7 @@ Nothing here decides anything. A message that could not be sent is due in the st
 import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, TypeAlias
@@ -212,7 +212,7 @@ def _result_errors(app: Celery) -> tuple[type[BaseException], ...]:
 
 def queue_depth(app: Celery, queue: str) -> int:
     """Messages that are ready in a queue. A queue nobody has made yet holds none. Broker errors are raised."""
-    with app.connection_for_write() as connection:
+    with _asked_once(app) as connection:
         try:
             return int(connection.default_channel.queue_declare(queue=queue, passive=True).message_count)
         except connection.channel_errors:
@@ -221,7 +221,7 @@ def queue_depth(app: Celery, queue: str) -> int:
 
 def oldest_message(app: Celery, queue: str) -> Waiting | None:
     """The message that is taken next; None: there is none, or the broker cannot show it. Broker errors are raised."""
-    with app.connection_for_write() as connection:
+    with _asked_once(app) as connection:
         client = getattr(connection.default_channel, "client", None)
         raw = client.lindex(queue, -1) if client is not None else None  # Redis: new ones are on the left
     if raw is None:
@@ -232,6 +232,14 @@ def oldest_message(app: Celery, queue: str) -> Waiting | None:
         return Waiting(str(message["properties"]["correlation_id"]), fields if isinstance(fields, dict) else {})
     except (ValueError, LookupError, TypeError):
         return Waiting(sha256_hex(raw), {})  # a stranger's
+
+
+@contextmanager
+def _asked_once(app: Celery) -> Iterator[Any]:
+    """A connection for a question. Kombu alone would try again without end, after pauses of up to 30 s."""
+    with app.connection_for_write() as connection:
+        connection.ensure_connection(max_retries=0)
+        yield connection
 
 
 def consumed_queues(app: Celery, timeout_s: float) -> set[str]:

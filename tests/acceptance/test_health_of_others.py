@@ -69,7 +69,7 @@ def url(system: System, distribution: Path, provider: int) -> str:
 
 
 def test_a_provider_that_comes_and_goes(url: str, provider: int) -> None:
-    turns(url, "/readyz", {"model"}, EVERY_S)
+    turns(url, "/readyz", {"model"}, MODEL_S)
     with ExitStack() as stack:
         with turning(url, "/readyz", set(), MODEL_S):
             stub = stack.enter_context(model_server("openai", Says(), port=provider))
