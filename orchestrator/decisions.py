@@ -246,6 +246,8 @@ def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
     if isinstance(reply, UnknownRun):
         generation = startover.start_over_forgotten(desk.ledger, row, decision.generation, again)
         return f"retried:{generation}" if generation else _told(desk, reply)
+    if isinstance(reply, OtherGeneration) and startover.has_begun(desk.ledger, row, decision.generation):
+        return f"retried:{decision.generation + 1}"
     if isinstance(reply, StillInDoubt):
         return f"in_doubt:{reply.step_id}"
     if isinstance(reply, Retried):

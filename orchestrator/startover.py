@@ -141,9 +141,20 @@ def _by_home(ledger: Ledger, steps: Sequence[StepState]) -> list[tuple[Any, list
 # ---- where the store has forgotten the run
 
 
+def has_begun(ledger: Ledger, row: LedgerRun, generation: int) -> bool:
+    """Whether a run was started over by the oldest retry of this generation that has no answer yet: its process ended
+    before it wrote that down, for they are carried out in their order, and each is answered before the next."""
+    answers = (
+        one.outcome for one in ledger.decisions_of(row.run_id) if (one.kind, one.generation) == ("retry", generation)
+    )
+    return row.generation > generation and not any((answer or "").startswith("retried") for answer in answers)
+
+
 def start_over_forgotten(ledger: Ledger, row: LedgerRun, generation: int, again: Again) -> int | None:
     """Start a run over in the ledger, when the store has forgotten it, be it before it was told to or after: the audit
     misses it then, and it is built again in its new generation. Answers that. None: too little is known of it."""
+    if has_begun(ledger, row, generation):
+        return generation + 1
     if row.ended_at is None or row.generation != generation or row.status not in RETRIABLE:
         return None
     planned = ledger.history.admitted_plan(row.run_id, generation) is not None

