@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import delete, select, update
 
-from orchestrator import adoption, decisions, late_effects, recovery, remembered, submission, verdicts
+from orchestrator import adoption, decisions, late_effects, progress, recovery, remembered, submission, verdicts
 from orchestrator.cli import command
 from orchestrator.decisions import Desk
 from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, StoreRefused, Superseded
@@ -225,12 +225,20 @@ def test_a_run_ends_wherever_the_store_forgot_it(
     status = world.finish(run)
     doubtful = effect == "once" and moment == "before land"
     assert status == ("compensated" if doubtful else "succeeded")
+    assert letters_of(world, run) == (["in_doubt"] if doubtful else [])
     # what was under way is done again where that is harmless: the same path, or the same key
     again = moment == "before land" and effect in ("idempotent", "keyed")
     again |= moment == "before commit" and effect == "pure"
     assert world.noted.count("s1") == (0 if effect == "pure" else 2 if again else 1)
     if not again:
         world.assert_accounted_for(run)
+
+
+def letters_of(world: World, run: Run) -> list[str]:
+    """The reasons of those that the ledger has once it knows of the end."""
+    with identity(run_id=run.ref.run_id):
+        progress.settle_due(world.site.app, world.bench.store, world.bench.ledger, run.ref)
+    return [letter.reason for letter in world.bench.ledger.letters(9, run_id=run.ref.run_id)]
 
 
 @pytest.mark.parametrize("effect", ROWED)

@@ -38,16 +38,7 @@ local timed_out = NOW - rec.started_at >= rec.limit_ms
 store_error(rec, timed_out
   and '{"kind":"step_timeout","message":"the attempt passed its time limit of ' .. rec.limit_ms .. ' ms","path":null}'
   or '{"kind":"worker_lost","message":"the worker that ran this attempt is gone","path":null}')
-local healthy = run.status == 'running'
-local word = conclude(rec, A.fact, true, function(again)
-  make_ready(again, true)
-  return 'again'
-end)
--- unless a person is asked
-local doubtful = rec.effect == 'once' and A.fact == 'maybe'
-if healthy and (word == 'failed' or word == 'in_doubt') and not (doubtful and run.on_doubt == 'wait') then
-  owe_letter(rec, doubtful and 'in_doubt' or 'retry_exhausted', 'given_up')
-end
+local word = conclude_lost(rec, A.fact)
 local reply = answer(rec, key, word, fill_slots())
 finish('step.expired', rec, word)
 return reply

@@ -103,10 +103,10 @@ for _, one in ipairs(order) do
   end
 end
 for _, claim in ipairs(claims) do
-  conclude(claim.rec, claim.fact, true, function(rec)
-    make_ready(rec, true)
-    return 'again'
-  end, claim.result)
+  local word = conclude_lost(claim.rec, claim.fact, claim.result)
+  if word == 'failed' or word == 'in_doubt' then
+    store_error(claim.rec, '{"kind":"worker_lost","message":"the state store forgot this attempt","path":null}')
+  end
 end
 if A.stage == 'compensating' then begin_undoing() end
 local sent = fill_slots()

@@ -245,6 +245,21 @@ local function conclude(rec, fact, may_retry, again, result)
   return 'failed'
 end
 
+-- the same for an attempt whose process is gone: about what it leaves given up nobody writes a letter at once, unless a
+-- person is asked
+local function conclude_lost(rec, fact, result)
+  local healthy = run.status == 'running'
+  local word = conclude(rec, fact, true, function(again)
+    make_ready(again, true)
+    return 'again'
+  end, result)
+  local doubtful = rec.effect == 'once' and fact == 'maybe'
+  if healthy and (word == 'failed' or word == 'in_doubt') and not (doubtful and run.on_doubt == 'wait') then
+    owe_letter(rec, doubtful and 'in_doubt' or 'retry_exhausted', 'given_up')
+  end
+  return word
+end
+
 -- The answer of every call that ends a claim: word, version, at, publish, settle; kept in the record for a repeat.
 local function answer(rec, key, word, sent, at)
   local reply = { key = key, word = word, at = at or 0, sent = table.concat(sent, ','), settle = due_settle(),
