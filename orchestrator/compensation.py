@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator import dead_letters
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
-from orchestrator.store import Store
+from orchestrator.recalled import Reads
 from orchestrator.store.views import StepState
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef, undo_key
@@ -28,9 +28,8 @@ class GivenUp:
     content: dict[str, Any]
 
 
-def given_up(store: Store, ref: RunRef, step: StepState) -> GivenUp:
+def given_up(views: Reads, ref: RunRef, step: StepState) -> GivenUp:
     """The step, what it did, and why that could not be undone."""
-    views = store.views
     error = json.loads(views.undo_error(ref, step.id) or "{}")
     result, text = views.result(ref, step.id), views.step_text(ref, step.id)
     fence, attempts = (step.undo.fence, step.undo.attempt) if step.undo else (0, 0)
@@ -55,18 +54,18 @@ def _reason(step: StepState, error: dict[str, Any]) -> str:
     return f"{step.id} ({step.action}, {step.effect}) could not be undone: {message}"
 
 
-def report(app: App, store: Store, ledger: Ledger, ref: RunRef, step: StepState) -> None:
+def report(app: App, views: Reads, ledger: Ledger, ref: RunRef, step: StepState) -> None:
     """Write the letter of one step."""
-    letter = given_up(store, ref, step)
+    letter = given_up(views, ref, step)
     kind = DeadLetterKind.UNDO
     dead_letters.write(app, ledger, kind, letter.reason, letter.dedup_key, letter.content, ref, step.id)
 
 
-def report_all(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
+def report_all(app: App, views: Reads, ledger: Ledger, ref: RunRef) -> None:
     """Write the letters that a run which ends as compensation_failed still owes."""
     letters = ledger.letters(dead_letters.MOST_LETTERS, kind=DeadLetterKind.UNDO, run_id=ref.run_id)
     written = {(letter.step_id, letter.content.get("fence")) for letter in letters}
-    for step in store.views.steps(ref):
+    for step in views.steps(ref):
         fence = step.undo.fence if step.undo else 0
         if step.status == StepStatus.COMPENSATION_FAILED and (step.id, fence) not in written:
-            report(app, store, ledger, ref, step)
+            report(app, views, ledger, ref, step)

@@ -11,7 +11,7 @@ from uuid import uuid4
 from orchestrator import dispatch
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
-from orchestrator.store import Store
+from orchestrator.recalled import Reads
 from orchestrator.store.views import StepState
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit
@@ -99,23 +99,23 @@ def step_key(run_id: str, step_id: str, generation: int, cause: str = "given_up"
     return f"step:{run_id}:{step_id}:{generation}:{cause}"
 
 
-def story(store: Store, ref: RunRef, step: StepState) -> dict[str, Any]:
+def story(views: Reads, ref: RunRef, step: StepState) -> dict[str, Any]:
     """What a letter about a step tells: the action, and each attempt as the store remembers it."""
     attempts = [
         {"event": event.event, "at": event.at, **{name: event.fields.get(name) for name in _TOLD}}
-        for event in store.views.events(ref)
+        for event in views.events(ref)
         if event.fields.get("step_id") == step.id
     ]
     return {"action": step.action, "effect": step.effect, "attempts": attempts[-SHOWN_ATTEMPTS:]}
 
 
-def exhaustions(store: Store, ref: RunRef, step: StepState) -> Iterator[Exhaustion]:
+def exhaustions(views: Reads, ref: RunRef, step: StepState) -> Iterator[Exhaustion]:
     """The letters that are owed about a step which the store has given up: its last worker was lost, or nobody spoke.
 
     The store alone knows: whoever finds a lapsed lease, or a wait that is over, may be too late.
     """
     for known in step.given_up:
-        content = {**story(store, ref, step), "generation": known.generation}
+        content = {**story(views, ref, step), "generation": known.generation}
         if known.cause == "wait":
             content["waited_since"] = step.waiting_since
         yield Exhaustion(known.generation, known.why, content, known.cause)
@@ -126,31 +126,31 @@ def unsupported(action: str, generation: int) -> Exhaustion:
     return Exhaustion(generation, f"no worker supports {action}", {"action": action, "generation": generation})
 
 
-def report_given_up(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> None:
+def report_given_up(app: App, views: Reads, ledger: Ledger, ref: RunRef, generation: int) -> None:
     """Write those letters about steps that a run which ends still owes: whoever ended the last attempt, or gave it
     back, may have died since."""
-    failed = _failed(store, ref)
+    failed = _failed(views, ref)
     told = _told(ledger, ref, DeadLetterKind.STEP) if failed else set()
     for step_id, kind in failed.items():
-        step = store.views.step(ref, step_id)
-        for owed in _owed(store, ref, step, kind, generation) if step else ():
+        step = views.step(ref, step_id)
+        for owed in _owed(views, ref, step, kind, generation) if step else ():
             if owed.generation == generation and (step_id, owed.reason, generation) not in told:
                 about_step(app, ledger, ref, step_id, generation, owed.reason, owed.content, owed.cause)
 
 
-def _failed(store: Store, ref: RunRef) -> dict[str, str]:
+def _failed(views: Reads, ref: RunRef) -> dict[str, str]:
     """The kinds of errors of those steps about which a letter may be owed: after a wait, the one that ended the run."""
-    run = store.views.run(ref)
+    run = views.run(ref)
     ended_by = (run.reason if run else "").partition(":")[2]
-    kinds = {step_id: _kind(text) for step_id, text in store.views.errors(ref).items()}
+    kinds = {step_id: _kind(text) for step_id, text in views.errors(ref).items()}
     found = {step_id: kind for step_id, kind in kinds.items() if kind in OWED}
     return found | ({ended_by: kinds.get(ended_by, "")} if ended_by else {})
 
 
-def _owed(store: Store, ref: RunRef, step: StepState, kind: str, generation: int) -> Iterator[Exhaustion]:
-    if kind == UNKNOWN_ACTION and is_given_up(store, ref, step):
+def _owed(views: Reads, ref: RunRef, step: StepState, kind: str, generation: int) -> Iterator[Exhaustion]:
+    if kind == UNKNOWN_ACTION and is_given_up(views, ref, step):
         yield unsupported(step.action, generation)
-    yield from exhaustions(store, ref, step)
+    yield from exhaustions(views, ref, step)
 
 
 def _told(ledger: Ledger, ref: RunRef, kind: DeadLetterKind) -> set[tuple[str | None, str, Any]]:
@@ -158,13 +158,13 @@ def _told(ledger: Ledger, ref: RunRef, kind: DeadLetterKind) -> set[tuple[str | 
     return {(letter.step_id, letter.reason, letter.content.get("generation")) for letter in letters}
 
 
-def is_given_up(store: Store, ref: RunRef, step: StepState) -> bool:
+def is_given_up(views: Reads, ref: RunRef, step: StepState) -> bool:
     """Whether the step ended by itself. One that was in doubt, undone meanwhile or not, may also have been cut off by
     the end of its run.
     """
     if step.status == StepStatus.FAILED:
         return True
-    run = store.views.run(ref)
+    run = views.run(ref)
     if run is None:
         return False
     waits = run.status == RunStatus.RUNNING and step.status == StepStatus.IN_DOUBT
@@ -175,18 +175,18 @@ def _kind(error_text: str | None) -> str:
     return str(json.loads(error_text or "{}").get("kind", ""))
 
 
-def planners_exhaustion(store: Store, ref: RunRef) -> Exhaustion | None:
+def planners_exhaustion(views: Reads, ref: RunRef) -> Exhaustion | None:
     """The same for a run that the store has ended with the loss of its last planner's worker."""
-    run = store.views.run(ref)
+    run = views.run(ref)
     if run is None or run.reason != PLANNER_FAILED or _kind(run.error_text) != WORKER_LOST:
         return None
     content = {"planner": run.planner, "attempts": [], "workers_lost": run.plan.attempt, "generation": run.generation}
     return Exhaustion(run.generation, "retry_exhausted", content)
 
 
-def report_planner(app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
+def report_planner(app: App, views: Reads, ledger: Ledger, ref: RunRef) -> None:
     """Write the letter about its planner that a run which ends still owes."""
-    owed = planners_exhaustion(store, ref)
+    owed = planners_exhaustion(views, ref)
     if owed is not None and (None, owed.reason, owed.generation) not in _told(ledger, ref, DeadLetterKind.PLAN):
         about_planner(app, ledger, ref, owed)
 

@@ -17,6 +17,7 @@ from orchestrator.compensation import GivenUp
 from orchestrator.dispatch import App
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.ledger import Late, Ledger
+from orchestrator.recalled import Reads
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Dispatch
@@ -163,10 +164,10 @@ def is_told(ledger: Ledger, ref: RunRef, step_id: str) -> bool:
     return any((letter.step_id, letter.reason) == (step_id, REASON) for letter in letters)
 
 
-def tell_all(app: App, store: Store, ledger: Ledger, ref: RunRef, generation: int) -> None:
+def tell_all(app: App, views: Reads, ledger: Ledger, ref: RunRef, generation: int) -> None:
     """The letters about refused landings that undoing the run took over before a supervisor saw them."""
     for step_id in ledger.late.refused(ref.run_id):
-        step = store.views.step(ref, step_id)
+        step = views.step(ref, step_id)
         if step is not None and step.effect != EffectClass.IDEMPOTENT:
             tell(app, ledger, ref, generation, step, step.fence)
 

@@ -13,6 +13,7 @@ from orchestrator import compensation, dead_letters, dispatch, late_effects
 from orchestrator.audit import audit
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
+from orchestrator.recalled import Reads
 from orchestrator.settings import settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Compensating, Owing, Settled
@@ -61,7 +62,7 @@ def _identify(store: Store, ref: RunRef) -> None:
 
 def _finish(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:
     status, reason = RunStatus(end.status), end.reason or None
-    _write_owed_letters(app, store, ledger, ref, end)
+    write_owed_letters(app, store.views, ledger, ref, status, end.generation)
     errors = error_kinds(store, ref)
     if ledger.end_run(ref.run_id, end.generation, status, reason, end.version, end.ended_at, errors):
         emit(events.RunSettled(end.status, end.reason))  # at once: who comes to the end after us does not tell it again
@@ -77,17 +78,16 @@ def _look_back(store: Store, ref: RunRef) -> None:
             emit(fault)
 
 
-def _write_owed_letters(app: App, store: Store, ledger: Ledger, ref: RunRef, end: Settled) -> None:
+def write_owed_letters(app: App, views: Reads, ledger: Ledger, ref: RunRef, status: RunStatus, generation: int) -> None:
     """Those that whoever gave something up, after the store said so, may have died before writing."""
-    status = RunStatus(end.status)
     if status is RunStatus.SUCCEEDED:
         return
-    dead_letters.report_planner(app, store, ledger, ref)
-    dead_letters.report_given_up(app, store, ledger, ref, end.generation)
+    dead_letters.report_planner(app, views, ledger, ref)
+    dead_letters.report_given_up(app, views, ledger, ref, generation)
     if status in (RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED):
-        late_effects.tell_all(app, store, ledger, ref, end.generation)
+        late_effects.tell_all(app, views, ledger, ref, generation)
     if status is RunStatus.COMPENSATION_FAILED:
-        compensation.report_all(app, store, ledger, ref)
+        compensation.report_all(app, views, ledger, ref)
 
 
 def error_kinds(store: Store, ref: RunRef) -> frozenset[str]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.ledger.history import Happened, RunReport, StepReport
-from orchestrator.store.views import Event, RunState, StepState, event_of, run_state, step_state
+from orchestrator.store.views import UNDO, Event, RunState, StepState, Views, event_of, run_state, step_state
+from schemas.ids import RunRef
 from schemas.states import RunStatus, StepStatus
 
 
@@ -21,6 +22,49 @@ class Recalled:
     steps: list[StepState]
     results: Mapping[str, str]
     errors: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Told:
+    """The store's reads of runs that the store has lost, answered from what the ledger was told of them."""
+
+    ledger: Ledger
+
+    def run(self, ref: RunRef) -> RunState | None:
+        known = self._known(ref)
+        return known.run if known else None
+
+    def steps(self, ref: RunRef) -> list[StepState]:
+        known = self._known(ref)
+        return known.steps if known else []
+
+    def step(self, ref: RunRef, step_id: str) -> StepState | None:
+        return next((step for step in self.steps(ref) if step.id == step_id), None)
+
+    def errors(self, ref: RunRef) -> Mapping[str, str]:
+        known = self._known(ref)
+        return known.errors if known else {}
+
+    def undo_error(self, ref: RunRef, step_id: str) -> str | None:
+        return self.errors(ref).get(f"{step_id}{UNDO}")
+
+    def result(self, ref: RunRef, step_id: str) -> str | None:
+        known = self._known(ref)
+        return known.results.get(step_id) if known else None
+
+    def step_text(self, ref: RunRef, step_id: str) -> str | None:
+        row = self.ledger.run(ref.run_id)
+        return step_texts(self.ledger, row).get(step_id) if row else None
+
+    def events(self, ref: RunRef) -> list[Event]:
+        return events(self.ledger, ref.run_id)
+
+    def _known(self, ref: RunRef) -> Recalled | None:
+        row = self.ledger.run(ref.run_id)
+        return recall(self.ledger, row) if row else None
+
+
+Reads = Views | Told
 
 
 def recall(ledger: Ledger, row: LedgerRun) -> Recalled | None:

@@ -29,6 +29,7 @@ from orchestrator.ledger import EffectState, Kind, Ledger, LedgerRun
 from orchestrator.ledger.engine import in_pages
 from orchestrator.ledger.losses import STRIDE, ClosedRow, Loss, beyond
 from orchestrator.rebuild import Known
+from orchestrator.recalled import Told
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Publish
@@ -325,6 +326,8 @@ def _brought_to_its_end(site: Site, known: Known) -> bool:
     status, reason = fields.get("status", ""), fields.get("reason", "")
     if status not in RUN_TERMINAL or generation != row.generation:
         return False
+    ref, told = RunRef(row.run_id, row.session), Told(site.ledger)
+    progress.write_owed_letters(site.app, told, site.ledger, ref, RunStatus(status), generation)
     errors = progress.kinds_of([*known.errors.values(), fields.get("error")])
     end = (RunStatus(status), reason or None, version, int(fields["ended_at"]), errors)
     if site.ledger.end_run(row.run_id, generation, *end):

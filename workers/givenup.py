@@ -26,7 +26,7 @@ def after_last_end(message: StepMessage, services: Services, verdict: Any) -> No
     except StoreUnavailable as away:
         _tell_unwritten("retry_exhausted", away)
         return
-    for owed in dead_letters.exhaustions(services.store, message.ref, step) if step else ():
+    for owed in dead_letters.exhaustions(services.store.views, message.ref, step) if step else ():
         if owed.generation == message.generation:
             _write(message, services, owed.reason, owed.content, owed.cause)
 
@@ -34,7 +34,7 @@ def after_last_end(message: StepMessage, services: Services, verdict: Any) -> No
 def after_last_plan(message: PlanMessage, services: Services) -> None:
     """The same of the planner, in whose attempts a worker was lost each time."""
     try:
-        owed = dead_letters.planners_exhaustion(services.store, message.ref)
+        owed = dead_letters.planners_exhaustion(services.store.views, message.ref)
         if owed is not None:
             dedup_key = dead_letters.plan_key(message.run_id, owed.generation)
             services.write_letter(Letter(DeadLetterKind.PLAN, message.ref, None, owed.reason, owed.content, dedup_key))
@@ -59,7 +59,7 @@ def _is_last(attempt: Attempt, verdict: Any) -> bool:
     store, ref = attempt.services.store, attempt.message.ref
     try:
         step = store.views.step(ref, attempt.message.step_id)
-        return step is not None and dead_letters.is_given_up(store, ref, step)
+        return step is not None and dead_letters.is_given_up(store.views, ref, step)
     except StoreUnavailable as away:
         _tell_unwritten("in_doubt", away)
         return False
@@ -72,7 +72,7 @@ def after_undo(message: StepMessage, services: Services, verdict: Any) -> None:
     try:
         step = services.store.views.step(message.ref, message.step_id)
         if step is not None:
-            said = compensation.given_up(services.store, message.ref, step)
+            said = compensation.given_up(services.store.views, message.ref, step)
             kind = DeadLetterKind.UNDO
             services.write_letter(Letter(kind, message.ref, step.id, said.reason, said.content, said.dedup_key))
     except (LedgerUnavailable, StoreUnavailable) as away:

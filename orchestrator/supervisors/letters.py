@@ -17,7 +17,7 @@ from schemas.ids import RunRef
 def keep_planners_letter(name: str, app: App, store: Store, ledger: Ledger, ref: RunRef) -> None:
     """About a run whose last planner was lost."""
     with _owed_by_the_end(name):
-        owed = dead_letters.planners_exhaustion(store, ref)
+        owed = dead_letters.planners_exhaustion(store.views, ref)
         if owed is not None:
             dead_letters.about_planner(app, ledger, ref, owed)
 
@@ -26,7 +26,7 @@ def keep_letter(name: str, app: App, store: Store, ledger: Ledger, ref: RunRef, 
     """About a step whose last worker was lost, or for which nobody has answered."""
     with _owed_by_the_end(name):
         step = store.views.step(ref, step_id)
-        for owed in dead_letters.exhaustions(store, ref, step) if step else ():
+        for owed in dead_letters.exhaustions(store.views, ref, step) if step else ():
             dead_letters.about_step(app, ledger, ref, step_id, owed.generation, owed.reason, owed.content, owed.cause)
 
 

@@ -132,7 +132,7 @@ def reclaim_undo(app: App, store: Store, ledger: Ledger, ref: RunRef, step: Step
     tell_undo_ended(NAME, undo.fence, verdict, noticed=not undo.dead)
     if isinstance(verdict, UndoGivenUp):
         told = store.views.step(ref, step.id) or step
-        compensation.report(app, store, ledger, ref, told)
+        compensation.report(app, store.views, ledger, ref, told)
     return verdict.publish
 
 

@@ -614,7 +614,7 @@ def test_the_last_lost_claim_ends_also_where_its_letter_does_not_come_through(be
     report = execution.run_step(run.message("s0"), replace(bench.services, write_letter=no_letter))
     assert (run.step().status, run.state.status, bench.letters) == ("failed", "failing", [])
     assert isinstance(report, GivenUp)
-    (owed,) = dead_letters.exhaustions(bench.store, run.ref, run.step())
+    (owed,) = dead_letters.exhaustions(bench.store.views, run.ref, run.step())
     assert (owed.generation, owed.reason) == (1, "retry_exhausted")
 
 

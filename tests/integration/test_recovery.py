@@ -241,6 +241,24 @@ def letters_of(world: World, run: Run) -> list[str]:
     return [letter.reason for letter in world.bench.ledger.letters(9, run_id=run.ref.run_id)]
 
 
+def test_the_letters_of_an_end_that_was_heard_of_are_written_with_it(world: World) -> None:
+    """Its process ended before it told the ledger of the end, and then the store forgot the run."""
+    run = world.bench.planned(*steps("once"), policy=narrowed(on_failure="stop"))
+    guard, ledger = world.bench.store.guard, world.bench.ledger
+    granted = guard.claim_step(run.ref, "s0", generation=1, claim_id="lost", worker="host:9:9")
+    assert isinstance(granted, Granted)
+    guard.expire_lease(run.ref, "s0", granted.fence, Fact.MAYBE)
+    run.settle()
+    world.drain()
+    world.forget()
+    assert world.recover() == []
+    row, (letter,) = ledger.run(run.ref.run_id), ledger.letters(9, run_id=run.ref.run_id)
+    assert row is not None
+    assert (row.status, row.reason) == ("failed", "in_doubt:s0")
+    assert (letter.step_id, letter.reason) == ("s0", "in_doubt")
+    assert [one["event"] for one in letter.content["attempts"]] == ["step.claimed", "step.expired"]
+
+
 @pytest.mark.parametrize("effect", ROWED)
 def test_a_holder_that_wakes_up_afterwards_is_refused(world: World, effect: str) -> None:
     run = world.bench.planned(*steps(effect))
