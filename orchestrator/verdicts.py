@@ -80,10 +80,14 @@ def behind(
     found = {
         shard for shard in moved if position(store.stream.last_id(shard)) < position(cursors.get(shard, BEGINNING))
     }
+
+    def judge(some: Sequence[LedgerRun]) -> list[LedgerRun]:
+        return list(runs_behind(ledger, store, some))
+
     for page in open_runs(ledger, namespace):
         keep()
         here = [run for run in page if store.keys.shard_of(run.run_id) in set(moved) - found]
-        found |= {store.keys.shard_of(run.run_id) for run in runs_behind(ledger, store, here)}
+        found |= {store.keys.shard_of(run.run_id) for run in _judged_apart(ledger, here, judge)}
     return found | {shard for shard in set(moved) - found if _any_has_ended(ledger, store, shard, keep)}
 
 
@@ -98,18 +102,22 @@ def _any_has_ended(ledger: Ledger, store: Store, shard: int, keep: Callable[[], 
 def lost_of(ledger: Ledger, store: Store, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
     """Of these runs, those that the store does not have, or has begun anew, or has in pieces. One that cannot be judged
     is told of, and left as it is."""
+    return _judged_apart(ledger, runs, lambda some: _lost(ledger, store, some))
+
+
+def _judged_apart(
+    ledger: Ledger, runs: Sequence[LedgerRun], judge: Callable[[Sequence[LedgerRun]], list[LedgerRun]]
+) -> list[LedgerRun]:
+    """What is judged of all; where one of them cannot be, of each for itself."""
     try:
-        return _lost(ledger, store, runs)
+        return judge(runs)
     except Exception as error:  # noqa: BLE001  # whatever lies under the keys of one of them
         raise_what_concerns_all(ledger, error)
-        return [run for run in runs if _is_lost(ledger, store, run)]
-
-
-def _is_lost(ledger: Ledger, store: Store, run: LedgerRun) -> bool:
-    lost: list[LedgerRun] = []
-    with apart(ledger, run.run_id, []):
-        lost = _lost(ledger, store, [run])
-    return bool(lost)
+    found: list[LedgerRun] = []
+    for run in runs:
+        with apart(ledger, run.run_id, []):
+            found += judge([run])
+    return found
 
 
 def _lost(ledger: Ledger, store: Store, runs: Sequence[LedgerRun]) -> list[LedgerRun]:
@@ -149,13 +157,20 @@ def _effects_unknown(store: Store, ref: RunRef, begun: set[str]) -> bool:
 
 
 def have_ended(ledger: Ledger, store: Store, refs: Sequence[RunRef]) -> Iterator[RunRef]:
-    """Of these runs, those that are under way here, and have ended in the ledger."""
+    """Of these runs, those that are under way here, and have ended in the ledger. What cannot be read is told."""
     for ref in refs:
-        row, state = ledger.run(ref.run_id), store.views.run(ref)
-        if row is None or row.ended_at is None or state is None:
-            continue
-        if state.status not in RUN_TERMINAL and state.generation <= row.generation:
+        ended = False
+        with apart(ledger, ref.run_id, []):
+            ended = _has_ended(ledger, store, ref)
+        if ended:
             yield ref
+
+
+def _has_ended(ledger: Ledger, store: Store, ref: RunRef) -> bool:
+    row, state = ledger.run(ref.run_id), store.views.run(ref)
+    if row is None or row.ended_at is None or state is None:
+        return False
+    return state.status not in RUN_TERMINAL and state.generation <= row.generation
 
 
 def open_runs(ledger: Ledger, namespace: str) -> Iterator[list[LedgerRun]]:

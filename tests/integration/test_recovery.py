@@ -1253,6 +1253,20 @@ def test_what_lies_under_the_keys_of_one_run_stops_no_audit(world: World) -> Non
     assert "deadlines" in world.bench.store.views.due(there.ref)
 
 
+@pytest.mark.parametrize("loss", ["another server", "behind"])
+def test_what_lies_under_the_keys_of_a_run_that_has_ended_keeps_no_shard_shut(world: World, loss: str) -> None:
+    spoilt, there = (world.bench.planned(*steps("keyed"), name=name) for name in ("spoilt", "there"))
+    world.drain()
+    client, ledger = world.server.client, world.bench.ledger
+    ledger.end_run(spoilt.ref.run_id, 1, "cancelled", None, 9, 1)  # type: ignore[arg-type]
+    client.set(world.bench.store.keys.state(spoilt.ref), "nothing of ours", px=60_000)
+    if loss == "behind":
+        taken_away(world, there)
+    world.another_server()
+    assert world.recover() == []
+    assert world.finish(there) == "succeeded"
+
+
 def test_a_loss_is_kept_while_there_is_much_to_look_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times as long as a restorer that says nothing is believed to live, and another waits for its chance."""
     runs = [world.bench.planned(*steps("keyed"), name=f"r{i}") for i in range(4)]
