@@ -14,6 +14,7 @@ from orchestrator.errors import BrokerUnavailable, NoAnswer, StoreUnavailable
 from orchestrator.ledger import LedgerRun, RunFilter
 from orchestrator.listing import RunPage
 from orchestrator.lookup import Lookup
+from orchestrator.policies import FROM_BROKER
 from orchestrator.settings import Settings
 from orchestrator.settings import settings as process_settings
 from orchestrator.startover import Again
@@ -186,7 +187,7 @@ class Client:
 
     def _read(self, fields: dict[str, Any], task_id: str) -> str:
         read = submission.read(fields, self._settings)
-        return run_id_for(submission.FROM_BROKER, read.session_id, read.request_id or task_id)
+        return run_id_for(FROM_BROKER, read.session_id, read.request_id or task_id)
 
     def _send(self, fields: dict[str, Any], task_id: str) -> Any:
         app = self._app

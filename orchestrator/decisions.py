@@ -162,7 +162,7 @@ def resolve(
     step = _step(desk, row, chosen)
     if step.status != StepStatus.IN_DOUBT:
         raise DecisionRefused(f"step {chosen} is {step.status}, not in doubt", path="step_id", hint=_look(run_id))
-    result_told = {"result": json.loads(_result_text(row, result))} if landed else {}
+    result_told = {"result": json.loads(_result_text(row, step.action, result))} if landed else {}
     details = {"landed": landed, "fence": step.fence, **result_told}
     return _make(desk, run_id, Order("resolve", by, reason, chosen, details), state)
 
@@ -362,9 +362,9 @@ def _the_one(desk: Desk, row: LedgerRun, status: StepStatus, does: str) -> str:
     raise DecisionRefused(f"{len(found)} steps of this run: each {does} ({shown})", path="step_id", hint="name one")
 
 
-def _result_text(row: LedgerRun, result: Any) -> str:
+def _result_text(row: LedgerRun, action: str, result: Any) -> str:
     """The result as it is stored, or DecisionRefused."""
-    most = Policy.model_validate_json(row.policy_text).result_bytes
+    most = Policy.model_validate_json(row.policy_text).result_bytes_for(action)
     try:
         text = canonical_text(result)
         parse_json(text, max_bytes=most)

@@ -17,7 +17,7 @@ from orchestrator.home import embedded_url
 
 PREFIX = "MANDOR_"
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=2**31)]  # no more than a policy can hold
 
 
 class HomeSource(PydanticBaseSettingsSource):
@@ -80,6 +80,8 @@ class Settings(BaseSettings):
     goal_bytes: Count = Field(256 * 1024, description="goal and context of a submission together")
     result_bytes: Count = Field(256 * 1024, description="largest result of a step")
     inputs_bytes: Count = Field(1024 * 1024, description="largest sum of results that one step refers to")
+    file_bytes: Count = Field(1024 * 1024, description="largest file that a step of create_file writes")
+    record_bytes: Count = Field(1024 * 1024, description="largest record that a step of mutate_record leaves")
 
     planner_timeout_s: Seconds = Field(110.0, description="time limit of planning a run once, repairs included")
     planner_attempts: int = Field(3, ge=1, le=100, description="tries of planning a run in all")

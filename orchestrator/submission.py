@@ -12,6 +12,7 @@ from orchestrator import dead_letters, dispatch, names, policies
 from orchestrator.dispatch import App
 from orchestrator.errors import StoreRefused, SubmissionConflict, SubmissionRefused
 from orchestrator.ledger import AcceptedRun, ConflictingSubmission, Ledger, LedgerRun
+from orchestrator.policies import FROM_BROKER, Stage
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.new import NewRun
@@ -34,7 +35,6 @@ from schemas.run import (
 )
 from schemas.states import RunStatus
 
-FROM_BROKER: Final = "celery"
 SHOWN_ISSUES: Final = 20
 
 
@@ -60,12 +60,14 @@ def refusal(issues: list[Issue]) -> SubmissionRefused:
     return SubmissionRefused(shown + more, path=issues[0].path or None, hint="correct these fields and submit again")
 
 
-def resolve_policy(submission: Submission, settings: Settings) -> Policy:
-    """The run's policy, or SubmissionRefused naming what the request would widen."""
+def resolve_policy(submission: Submission, settings: Settings, principal: str = FROM_BROKER) -> tuple[Stage, ...]:
+    """How the run's policy comes about, or SubmissionRefused naming what the request would widen."""
     try:
-        return policies.resolve(settings, submission.policy, submission.deadline_s)
+        return policies.stages(settings, submission.policy, submission.deadline_s, principal)
     except SubmissionRefused as widened:
-        raise refusal([Issue(widened.path or "policy", "policy_widened", widened.message)]) from None
+        refused = refusal([Issue(widened.path or "policy", "policy_widened", widened.message)])
+        refused.hint = widened.hint
+        raise refused from None
 
 
 def to_accept(submission: Submission, policy: Policy, principal: str, fallback_id: str, namespace: str) -> AcceptedRun:
@@ -137,12 +139,12 @@ def submit(
     LedgerUnavailable, StoreRefused (the ledger is too far behind): nothing was accepted. StoreUnavailable: it may be
     remembered; repeat it to create the run.
     """
-    policy = resolve_policy(submission, settings)
-    accepting = to_accept(submission, policy, principal, fallback_id, settings.namespace)
+    resolved = resolve_policy(submission, settings, principal)
+    accepting = to_accept(submission, resolved[-1].policy, principal, fallback_id, settings.namespace)
     _refuse_beyond_the_lag(store, settings, accepting.run_id)
     row = _remember(ledger, accepting)
     bind(run_id=row.run_id, session_id=row.session_id, request_id=row.request_id, policy_hash=row.policy_hash)
-    emit(events.PolicyResolved(("installation", "request") if submission.policy else ("installation",)))
+    emit(events.PolicyResolved(policies.heard(resolved)))
     if row.ended_at is not None or _was_lost(store, row):
         return SubmitAnswer(run_id=row.run_id, status=RunStatus(row.status), created=False)
     answer = _create(app, store, ledger, row, to_create(row, settings))

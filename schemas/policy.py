@@ -1,19 +1,10 @@
 """What a run may do: resolved once, frozen, stored with the run and named by its hash.
 
-A layer (the request, say) may only narrow the one before it. Each field has its direction:
-
-    actions, effects                                     a subset of what was allowed; null allows everything
-    approvals                                            a superset: what any layer names needs a person
-    max_*, deadline_s, stop_grace_s, wait_s, *_bytes     at most what was allowed
-    limits: attempts, timeout_s, lease_s                 at most
-    limits: backoff_s, backoff_max_s                     at least, for a shorter wait asks more of the other side
-    require_compensation                                 true, once a layer has said so
-    on_failure, on_doubt                                 as the first layer that names it says
-
-How the limits of one action come about is told at `Policy.limits_for`.
+A layer (the request, say) may only narrow what the layers before it left; `schemas.narrowing` says of each field what
+that means. How the limits of one action come about is told at `Policy.limits_for`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
@@ -21,22 +12,12 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from schemas.base import ActionName, Strict
 from schemas.canonical import canonical_text, sha256_hex
+from schemas.narrowing import FIELDS, LIMITS, QUOTAS, narrowed
 from schemas.plan import MAX_STEPS
 from schemas.states import EffectClass
 
 LONGEST_S: Final = 30 * 86_400.0
-LIMIT_FIELDS: Final = ("attempts", "backoff_s", "backoff_max_s", "timeout_s", "lease_s")
-_SCALARS: Final = (
-    "max_steps",
-    "max_parallel",
-    "deadline_s",
-    "stop_grace_s",
-    "result_bytes",
-    "inputs_bytes",
-    "plan_bytes",
-    "wait_s",
-)
-_FLOORS: Final = frozenset({"backoff_s", "backoff_max_s"})
+LIMIT_FIELDS: Final = tuple(LIMITS)
 
 
 def _as_set(value: Any) -> Any:
@@ -72,23 +53,6 @@ class OnDoubt(StrEnum):
 Doubting = Annotated[OnDoubt, Field(strict=False)]
 
 
-class PolicyWidened(ValueError):
-    """A layer asked for more than the layer before it allows. layer: who asked, as a word for people."""
-
-    def __init__(self, field: str, base: Any, asked: Any, layer: str) -> None:
-        super().__init__(f"{field}: the {layer} asks for {_plain(asked)}, allowed is {_plain(base)}")
-        self.field = field
-        self.base = base
-        self.asked = asked
-        self.layer = layer
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, frozenset):
-        return canonical_text(sorted(value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 class ActionLimits(Strict):
     """The limits of one action, in seconds where a name says so."""
 
@@ -103,6 +67,10 @@ class ActionLimits(Strict):
         if self.backoff_s > self.backoff_max_s:
             raise ValueError("backoff_s is longer than backoff_max_s")
         return self
+
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """Each limit with its name."""
+        return ((name, getattr(self, name)) for name in LIMIT_FIELDS)
 
 
 class SomeLimits(Strict):
@@ -122,6 +90,23 @@ class SomeLimits(Strict):
 NO_LIMITS: Final = SomeLimits()
 
 
+class Quota(Strict):
+    """How much of one action a run may have; what is left out is left to the run as a whole.
+
+    steps: of a plan that name the action; result_bytes: of each result.
+    """
+
+    steps: Steps | None = None
+    result_bytes: Count | None = None
+
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """What was not left out."""
+        return ((name, value) for name in QUOTAS if (value := getattr(self, name)) is not None)
+
+
+NO_QUOTA: Final = Quota()
+
+
 class Policy(Strict):
     """A run's policy. The defaults are those of an installation that configures nothing.
 
@@ -129,7 +114,7 @@ class Policy(Strict):
     ceiling, ceiling_per_action: what later layers narrowed. on_failure: null where no layer has named it, which means
     to compensate. require_compensation: the door refuses effects that nothing can undo. approvals: actions whose steps
     start only when a person agrees. on_doubt: null means to end. wait_s: how long a wait for a person lasts at most;
-    then it counts as failure.
+    then it counts as failure. quotas: how much of single actions there may be in a run.
     """
 
     actions: Actions | None = None
@@ -141,6 +126,8 @@ class Policy(Strict):
     result_bytes: Count = 256 * 1024
     inputs_bytes: Count = 1024 * 1024
     plan_bytes: Count = 1024 * 1024
+    file_bytes: Count = 1024 * 1024
+    record_bytes: Count = 1024 * 1024
     wait_s: Seconds = 86_400.0
     on_failure: Failing | None = None
     require_compensation: bool = False
@@ -150,6 +137,7 @@ class Policy(Strict):
     per_action: dict[ActionName, SomeLimits] = Field(default_factory=dict)
     ceiling: SomeLimits = NO_LIMITS
     ceiling_per_action: dict[ActionName, SomeLimits] = Field(default_factory=dict)
+    quotas: dict[ActionName, Quota] = Field(default_factory=dict)
 
     @property
     def failing(self) -> OnFailure:
@@ -163,13 +151,31 @@ class Policy(Strict):
 
     def limits_for(self, action: str, declared: SomeLimits = NO_LIMITS) -> ActionLimits:
         """The action's limits: `limits`, then what the action declares, then `per_action`; the ceilings bind last."""
-        values = dict(self.limits)
-        values.update(declared.named())
-        values.update(self.per_action.get(action, NO_LIMITS).named())
-        for ceiling in (self.ceiling, self.ceiling_per_action.get(action, NO_LIMITS)):
-            values.update((name, _narrower(name, values[name], bound)) for name, bound in ceiling.named())
-        values["backoff_max_s"] = max(values["backoff_s"], values["backoff_max_s"])
-        return ActionLimits(**values)
+        said = (self.limits, declared, self.per_action.get(action, NO_LIMITS))
+        return _bound(said, (self.ceiling, self.ceiling_per_action.get(action, NO_LIMITS)))
+
+    @property
+    def limits_of_all(self) -> ActionLimits:
+        """The limits of actions of which nobody says anything."""
+        return _bound((self.limits,), (self.ceiling,))
+
+    def quota_for(self, action: str) -> Quota:
+        """How much of an action the run may have, with what bounds the run as a whole."""
+        whole, own = {"steps": self.max_steps, "result_bytes": self.result_bytes}, self.quotas.get(action, NO_QUOTA)
+        return Quota(**{**whole, **{name: QUOTAS[name](whole[name], value) for name, value in own.named()}})
+
+    def result_bytes_for(self, action: str) -> int:
+        """The largest result that a step of this action may have."""
+        return min(self.result_bytes, self.quotas.get(action, NO_QUOTA).result_bytes or self.result_bytes)
+
+
+def _bound(said: Iterable[ActionLimits | SomeLimits], ceilings: Iterable[SomeLimits]) -> ActionLimits:
+    """Of each limit the last that was said, within every ceiling. A longer first wait lengthens the longest."""
+    values: dict[str, Any] = {name: value for limits in said for name, value in limits.named()}
+    for ceiling in ceilings:
+        values.update((name, LIMITS[name](values[name], bound)) for name, bound in ceiling.named())
+    values["backoff_max_s"] = max(values["backoff_s"], values["backoff_max_s"])
+    return ActionLimits(**values)
 
 
 class PolicyRequest(Strict):
@@ -184,6 +190,8 @@ class PolicyRequest(Strict):
     result_bytes: Count | None = None
     inputs_bytes: Count | None = None
     plan_bytes: Count | None = None
+    file_bytes: Count | None = None
+    record_bytes: Count | None = None
     wait_s: Seconds | None = None
     on_failure: Failing | None = None
     require_compensation: bool | None = None
@@ -191,81 +199,48 @@ class PolicyRequest(Strict):
     on_doubt: Doubting | None = None
     limits: SomeLimits = NO_LIMITS
     per_action: dict[ActionName, SomeLimits] = Field(default_factory=dict)
+    quotas: dict[ActionName, Quota] = Field(default_factory=dict)
 
 
 def meet(base: Policy, request: PolicyRequest, layer: str) -> Policy:
-    """The policy narrowed by a layer, or PolicyWidened for the first field that asks for more."""
-    changes = {
-        **_met_sets(base, request, layer),
-        **_met_scalars(base, request, layer),
-        **_met_failure(base, request, layer),
-        **_met_people(base, request, layer),
-        "ceiling": _met_limits("limits", base.limits, base.ceiling, request.limits, layer),
-        "ceiling_per_action": _met_actions(base, request, layer),
-    }
-    return base.model_copy(update=changes)
+    """The policy narrowed by a layer, or PolicyWidened for the first field that asks for more.
 
-
-def _met_sets(base: Policy, request: PolicyRequest, layer: str) -> dict[str, Any]:
-    asked = {name: getattr(request, name) for name in ("actions", "effects") if getattr(request, name) is not None}
-    for name, wanted in asked.items():
-        allowed = getattr(base, name)
-        if allowed is not None and not wanted <= allowed:
-            raise PolicyWidened(name, allowed, wanted, layer)
-    return asked
-
-
-def _met_scalars(base: Policy, request: PolicyRequest, layer: str) -> dict[str, Any]:
-    asked = {name: getattr(request, name) for name in _SCALARS if getattr(request, name) is not None}
-    for name, wanted in asked.items():
-        _not_wider(name, name, getattr(base, name), wanted, layer)
-    return asked
-
-
-def _met_failure(base: Policy, request: PolicyRequest, layer: str) -> dict[str, Any]:
-    """What is about failing runs. Neither way of ending one is narrower than the other: the first word stands."""
-    if request.on_failure and base.on_failure and request.on_failure is not base.on_failure:
-        raise PolicyWidened("on_failure", base.on_failure, request.on_failure, layer)
-    if base.require_compensation and request.require_compensation is False:
-        raise PolicyWidened("require_compensation", True, False, layer)
-    return {
-        "on_failure": base.on_failure or request.on_failure,
-        "require_compensation": base.require_compensation or bool(request.require_compensation),
-    }
-
-
-def _met_people(base: Policy, request: PolicyRequest, layer: str) -> dict[str, Any]:
-    """What is about people: approvals add up; of what becomes of a doubt, the first word stands."""
-    if request.on_doubt and base.on_doubt and request.on_doubt is not base.on_doubt:
-        raise PolicyWidened("on_doubt", base.on_doubt, request.on_doubt, layer)
-    return {
-        "approvals": base.approvals | (request.approvals or frozenset()),
-        "on_doubt": base.on_doubt or request.on_doubt,
-    }
+    What a layer says of one action is held against what it says of all, too.
+    """
+    asked = {name: value for name in FIELDS if (value := getattr(request, name)) is not None}
+    met = {name: narrowed(FIELDS[name], name, getattr(base, name), value, layer) for name, value in asked.items()}
+    general = _met_limits("limits", base.limits_of_all, base.ceiling, request.limits, layer)
+    base = base.model_copy(update={**met, "ceiling": general})
+    return base.model_copy(
+        update={
+            "ceiling_per_action": _met_actions(base, request, layer),
+            "quotas": _met_quotas(base, request, layer),
+        }
+    )
 
 
 def _met_actions(base: Policy, request: PolicyRequest, layer: str) -> dict[str, SomeLimits]:
     met = dict(base.ceiling_per_action)
     for action, asked in request.per_action.items():
-        allowed = base.limits.model_copy(update=dict(base.per_action.get(action, NO_LIMITS).named()))
-        met[action] = _met_limits(f"per_action.{action}", allowed, met.get(action, NO_LIMITS), asked, layer)
+        allowed, ceiling = base.limits_for(action), met.get(action, NO_LIMITS)
+        met[action] = _met_limits(f"per_action.{action}", allowed, ceiling, asked, layer)
     return met
 
 
-def _met_limits(path: str, base: ActionLimits, ceiling: SomeLimits, asked: SomeLimits, layer: str) -> SomeLimits:
-    allowed = {**dict(base), **dict(ceiling.named())}
+def _met_limits(path: str, allowed: ActionLimits, ceiling: SomeLimits, asked: SomeLimits, layer: str) -> SomeLimits:
     for name, wanted in asked.named():
-        _not_wider(f"{path}.{name}", name, allowed[name], wanted, layer)
+        narrowed(LIMITS[name], f"{path}.{name}", getattr(allowed, name), wanted, layer)
     return ceiling.model_copy(update=dict(asked.named()))
 
 
-def _not_wider(path: str, name: str, allowed: float, wanted: float, layer: str) -> None:
-    if _narrower(name, allowed, wanted) != wanted:
-        raise PolicyWidened(path, allowed, wanted, layer)
-
-
-def _narrower(name: str, one: float, other: float) -> float:
-    return max(one, other) if name in _FLOORS else min(one, other)
+def _met_quotas(base: Policy, request: PolicyRequest, layer: str) -> dict[str, Quota]:
+    met = dict(base.quotas)
+    for action, asked in request.quotas.items():
+        allowed = base.quota_for(action)
+        for name, wanted in asked.named():
+            narrowed(QUOTAS[name], f"quotas.{action}.{name}", getattr(allowed, name), wanted, layer)
+        met[action] = met.get(action, NO_QUOTA).model_copy(update=dict(asked.named()))
+    return met
 
 
 def policy_text(policy: Policy) -> str:

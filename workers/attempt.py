@@ -111,7 +111,7 @@ class Attempt:
 
     def text_of(self, value: Any) -> str:
         """A result as it is stored, or PermanentError."""
-        return result_text(value, self.find_action().spec.result_model, self.policy.result_bytes)
+        return result_text(value, self.find_action().spec.result_model, self.policy.result_bytes_for(self.action))
 
     def result_of(self, step_id: str) -> Any:
         """The parsed result of a step that this one waited for; KeyError for any other."""

@@ -5,7 +5,7 @@ from orchestrator.admission import Admission, AdmittedStep
 from orchestrator.admission.catalogue import ActionSpec
 from orchestrator.settings import Settings
 from orchestrator.store.new import NewPlan, NewStep
-from schemas.policy import LIMIT_FIELDS, ActionLimits, Policy, SomeLimits
+from schemas.policy import ActionLimits, Policy
 
 STEPS_QUEUE = "steps"
 
@@ -23,8 +23,7 @@ def new_plan(admission: Admission, policy: Policy, settings: Settings) -> NewPla
 
 def limits_of(spec: ActionSpec, policy: Policy) -> ActionLimits:
     """An action's limits under a policy."""
-    declared = SomeLimits(**{name: getattr(spec, name) for name in LIMIT_FIELDS})
-    return policy.limits_for(spec.name, declared)
+    return policy.limits_for(spec.name, spec.limits)
 
 
 def _new_step(step: AdmittedStep, policy: Policy, settings: Settings) -> NewStep:

@@ -57,7 +57,7 @@ def _answer(attempt: Attempt) -> Answer:
     value = action.ask(attempt.params(), Context(attempt.identity, attempt.policy, services))
     if value is None:
         return Answer(None)
-    return Answer(result_text(value, action.spec.result_model, attempt.policy.result_bytes))
+    return Answer(result_text(value, action.spec.result_model, attempt.policy.result_bytes_for(attempt.action)))
 
 
 def _refuse(*_: Any) -> NoReturn:

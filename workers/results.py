@@ -31,8 +31,9 @@ def result_text(value: Any, model: type[BaseModel] | None, max_bytes: int) -> st
     text = _canonical(_fitting(value, model))
     size = len(text.encode())
     if size > max_bytes:
+        which = f"result_bytes of the policy, {env_name('result_bytes')}"
         raise ResultTooLarge(
-            f"the result has {size} bytes, the limit is {max_bytes} (result_bytes, {env_name('result_bytes')})",
+            f"the result has {size} bytes, the limit is {max_bytes} ({which})",
             path="result",
             hint="return less, and put what is large into the run's workspace",
         )

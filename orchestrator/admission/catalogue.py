@@ -3,7 +3,7 @@
 The door and the policy take it as an argument, so that they stay pure; `workers.registry` builds it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -82,6 +82,14 @@ class Catalogue:
 
         names = sorted(name for name in self.actions if allowed is None or name in allowed)
         return plan_schema([self.actions[name] for name in names])
+
+
+def beyond_quota(specs: Sequence[ActionSpec], policy: Policy) -> Iterator[tuple[int, str]]:
+    """For each action that a plan names too often: where that begins, and why it is refused."""
+    for action, quota in policy.quotas.items():
+        places = [index for index, spec in enumerate(specs) if spec.name == action]
+        if quota.steps is not None and len(places) > quota.steps:
+            yield places[quota.steps], f"the policy allows {quota.steps} steps of {action}, the plan has {len(places)}"
 
 
 def policy_refusal(spec: ActionSpec, policy: Policy) -> str | None:

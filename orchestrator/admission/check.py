@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.admission.catalogue import ActionSpec, Catalogue, policy_refusal
+from orchestrator.admission.catalogue import ActionSpec, Catalogue, beyond_quota, policy_refusal
 from orchestrator.admission.extract import Found, extract
 from orchestrator.admission.graph import RESULT_KEY, Order, conflict_issues, reference_issues, reference_keys
 from orchestrator.admission.params import issues_at
@@ -267,8 +267,10 @@ def code_fault(draft: StepDraft, index: int, fault: Exception) -> PayloadDrift:
 
 
 def policy_issues(steps: tuple[StepDraft, ...], policy: Policy) -> Iterator[Issue]:
-    """Steps whose action, its effect class, or its lack of a compensation the run's policy does not allow."""
+    """Steps whose action, its effect class, its number, or its lack of a compensation the policy does not allow."""
     for index, draft in enumerate(steps):
         message = policy_refusal(draft.spec, policy)
         if message is not None:
             yield Issue(f"steps.{index}.action", Kind.POLICY, message)
+    for index, message in beyond_quota([draft.spec for draft in steps], policy):
+        yield Issue(f"steps.{index}.action", Kind.POLICY, message)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, create_model
 
-from orchestrator.admission.catalogue import ActionSpec, Catalogue, policy_refusal
+from orchestrator.admission.catalogue import ActionSpec, Catalogue, beyond_quota, policy_refusal
 from orchestrator.admission.extract import Found
 from orchestrator.admission.graph import RESULT_KEY
 from schemas.base import Hash, StepId
@@ -155,7 +155,8 @@ def _fits(value: Mapping[str, Any], policy: Policy, context_hash: str | None) ->
 
 
 def _allowed(specs: tuple[ActionSpec, ...], policy: Policy) -> bool:
-    return all(policy_refusal(spec, policy) is None for spec in {spec.name: spec for spec in specs}.values())
+    kinds = {spec.name: spec for spec in specs}.values()
+    return all(policy_refusal(spec, policy) is None for spec in kinds) and not any(beyond_quota(specs, policy))
 
 
 def _nothing_written_twice(specs: tuple[ActionSpec, ...], params: list[Any]) -> bool:

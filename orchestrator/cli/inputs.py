@@ -42,7 +42,11 @@ def read_policy(source: str | None) -> PolicyRequest | None:
     if source is None:
         return None
     try:
-        return PolicyRequest.model_validate_json(read_bytes(source))
+        text = read_bytes(source)
+        parse_json(text, max_bytes=MOST)
+        return PolicyRequest.model_validate_json(text)
+    except NotCanonical as wrong:
+        raise click.UsageError(f"--policy {source}: {wrong}") from None
     except ValidationError as wrong:
         raise click.UsageError(f"--policy {source}: {issues_of(wrong)[0]}") from None
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.environment import ROOT
 from tests.support.servers import Server
-from tests.support.workbench import Run, Workbench, workbench
+from tests.support.workbench import Run, Workbench, narrowed, workbench
 from workers.actions.files import create_file
 
 CASES = {
@@ -172,3 +172,20 @@ def test_the_content_may_be_an_earlier_result(bench: Workbench) -> None:
     run.deliver("s0")
     run.deliver("s1")
     assert (bench.services.workspaces.path(run.ref.run_id) / "b.txt").read_text() == run.result("s0")["sha256"]
+
+
+def test_a_file_over_the_policys_limit_is_refused_before_anything_is_written(bench: Workbench) -> None:
+    fits, large = (
+        bench.planned(
+            {"action": "create_file", "params": {"path": "a", "content": "é" * count}},
+            name=f"of {count}",
+            policy=narrowed(file_bytes=10),
+        )
+        for count in (5, 6)
+    )
+    fits.deliver()
+    assert fits.result() is not None
+    large.deliver()
+    assert (large.error()["kind"], large.error()["path"]) == ("file_too_large", "content")
+    assert "file_bytes of the policy, MANDOR_FILE_BYTES" in large.error()["message"]
+    assert not bench.services.workspaces.path(large.ref.run_id).exists()

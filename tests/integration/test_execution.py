@@ -18,6 +18,7 @@ from orchestrator.ledger import open_ledger
 from orchestrator.store.replies import Again, CloseFirst, Ended, Granted, NotLapsed
 from orchestrator.telemetry import logs
 from schemas.messages import ReceiptStatus
+from schemas.policy import Quota
 from schemas.states import EffectClass, Fact
 from tests.support.servers import Server, sent_commands
 from tests.support.workbench import Run, Workbench, narrowed, workbench
@@ -354,6 +355,17 @@ def test_a_result_over_the_cap_fails_for_good_and_names_the_setting(bench: Workb
     assert "102 bytes" in run.error()["message"]
     assert "MANDOR_RESULT_BYTES" in run.error()["message"]
     assert run.result() is None
+
+
+def test_a_result_over_its_actions_own_cap_fails_for_good(bench: Workbench) -> None:
+    for name in ("act", "other"):
+        bench.registry.action(name, effect="pure")(_function(lambda params, ctx: "x" * 100))
+    steps: list[dict[str, Any]] = [{"action": name, "params": {}, "id": name, "needs": []} for name in ("act", "other")]
+    run = bench.planned(*steps, policy=narrowed(quotas={"act": Quota(result_bytes=50)}))
+    run.deliver("other")
+    assert run.result("other") == "x" * 100
+    assert isinstance(run.deliver("act"), GivenUp)
+    assert "the limit is 50" in run.error("act")["message"]
 
 
 def test_inputs_over_the_cap_fail_the_step(bench: Workbench) -> None:

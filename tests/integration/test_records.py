@@ -27,7 +27,7 @@ opened = cache(open_ledger)
 perform: Callable[..., RecordMutated] = mutate_record
 
 
-def context(ledger: Ledger, step_id: str, fence: int = 1) -> Context:
+def context(ledger: Ledger, step_id: str, fence: int = 1, policy: Policy | None = None) -> Context:
     """What the action is handed, as far as it asks."""
     row = AttemptEffect(ledger, EffectName("r", step_id, fence, TOKEN, EffectClass.TRANSACTIONAL), called)
     services = Services(
@@ -38,7 +38,7 @@ def context(ledger: Ledger, step_id: str, fence: int = 1) -> Context:
         ledger=lambda: ledger,
         log=structlog.get_logger,
     )
-    return Context(StepIdentity("r", None, step_id, 1, fence, f"idem:r:{step_id}:0"), Policy(), services)
+    return Context(StepIdentity("r", None, step_id, 1, fence, f"idem:r:{step_id}:0"), policy or Policy(), services)
 
 
 def called(call: Callable[[], Any], *, about_effect: bool = False) -> Any:
@@ -125,6 +125,14 @@ def test_a_record_over_the_limit_is_refused_and_stays(ledger: Ledger) -> None:
     assert (refused.value.kind, refused.value.path) == ("record_too_large", "changes")
     assert list(data(ledger)) == ["a"]
     assert ledger.effects.look("r", "s2", "do", 1, TOKEN) == Fresh()
+
+
+def test_the_limit_of_a_record_is_the_policys(ledger: Ledger) -> None:
+    small = context(ledger, "s1", policy=Policy(record_bytes=9))
+    with pytest.raises(RecordTooLarge, match=r"10 bytes, at most 9 .*record_bytes of the policy, MANDOR_RECORD_BYTES"):
+        perform(MutateRecord(entity_id=BOX, changes={"a": "xy"}), small)
+    perform(MutateRecord(entity_id=BOX, changes={"a": "x"}), small)
+    assert data(ledger) == {"a": "x"}
 
 
 HOSTILE: list[dict[str, Any]] = [

@@ -143,7 +143,7 @@ class Mortals:
         given = submission.read(
             {"plan": json.dumps(plan), "context": context, "request_id": name, **fields}, self.settings
         )
-        policy = submission.resolve_policy(given, self.settings)
+        policy = submission.resolve_policy(given, self.settings)[-1].policy
         row = submission.to_accept(given, policy, "celery", name, self.settings.namespace)
         self.insist(lambda: submission.submit(self.app, self.store, self.ledger, self.settings, given, name))
         return RunRef(row.run_id, row.session)

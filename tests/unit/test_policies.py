@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from orchestrator.errors import ConfigError, SubmissionRefused
-from orchestrator.policies import resolve
+from orchestrator.policies import heard, installation_policy, resolve, stages
 from orchestrator.settings import Settings
 from schemas.policy import PolicyRequest, SomeLimits
 
@@ -52,6 +53,12 @@ def test_the_file_narrows_and_fixes_single_actions(policy_file: Any) -> None:
         ({"max_step": 5}, "max_step"),
         ({"max_steps": "5"}, "max_steps"),
         ({"effects": ["magic"]}, "effects"),
+        ({"limits": {"timeout_s": 30}, "per_action": {"pay": {"timeout_s": 90}}}, r"per_action\.pay\.timeout_s"),
+        ({"max_steps": 5, "quotas": {"pay": {"steps": 6}}}, r"quotas\.pay\.steps"),
+        ({"principals": {"celery": {"max_steps": 501}}}, r"principals\.celery\.max_steps"),
+        ({"max_steps": 5, "principals": {"anna": {"max_steps": 6}}}, r"principals\.anna\.max_steps"),
+        ({"principals": {"anna": {"principals": {}}}}, r"principals\.anna\.principals"),
+        ({"principals": {"": {}}}, "principals"),
         ("{", "policy.json"),
         ('{"max_steps": 1, "max_steps": 2}', "max_steps"),
     ],
@@ -90,3 +97,35 @@ def test_a_request_that_would_widen_is_refused(
         resolve(Settings(), request_, deadline_s)
     assert caught.value.path == path
     assert caught.value.hint
+
+
+def test_what_the_file_says_of_a_principal_narrows_that_ones_runs_only(policy_file: Any) -> None:
+    settings = policy_file(
+        {
+            "max_steps": 100,
+            "principals": {"celery": {"max_steps": 7, "approvals": ["pay"]}, "anna": {"limits": {"attempts": 1}}},
+        }
+    )
+    assert (resolve(settings).max_steps, resolve(settings).approvals) == (7, frozenset({"pay"}))
+    anna = resolve(settings, principal="anna")
+    assert (anna.max_steps, anna.approvals, anna.limits_for("any").attempts) == (100, frozenset(), 1)
+    assert resolve(settings, principal="bob") == installation_policy(settings)
+    with pytest.raises(SubmissionRefused, match="asks for 8, allowed is 7"):
+        resolve(settings, PolicyRequest(max_steps=8))
+    assert resolve(settings, PolicyRequest(max_steps=8), principal="anna").max_steps == 8
+
+
+def test_the_layers_that_had_a_say_are_told(policy_file: Any) -> None:
+    settings = policy_file({"max_steps": 100, "principals": {"celery": {"max_steps": 7}}})
+    assert heard(stages(settings)) == ("settings", "file", "principal")
+    assert heard(stages(settings, PolicyRequest(), 60.0, "anna")) == ("settings", "file", "request")
+    assert heard(stages(Settings())) == ("settings",)
+
+
+@pytest.mark.parametrize("name", ["plan_bytes", "result_bytes", "inputs_bytes", "file_bytes", "record_bytes"])
+def test_a_setting_can_hold_no_more_than_a_policy(name: str) -> None:
+    most: dict[str, Any] = {name: 2**31}
+    assert getattr(resolve(Settings(**most)), name) == 2**31
+    more: dict[str, Any] = {name: 2**31 + 1}
+    with pytest.raises(ValidationError, match=name):
+        Settings(**more)

@@ -17,7 +17,8 @@ FIELDS: dict[str, Any] = {"planner": "orders.fulfil", "context": {"order": 7}, "
 
 def accepted(fallback: str = "task-1", **changes: Any) -> Any:
     read = submission.read({**FIELDS, **changes}, SETTINGS)
-    return submission.to_accept(read, submission.resolve_policy(read, SETTINGS), "celery", fallback, "mandor")
+    policy = submission.resolve_policy(read, SETTINGS)[-1].policy
+    return submission.to_accept(read, policy, "celery", fallback, "mandor")
 
 
 def refused(fields: dict[str, Any], args: tuple[Any, ...] = (), settings: Settings = SETTINGS) -> SubmissionRefused:
@@ -97,7 +98,7 @@ def test_another_policy_of_the_installation_is_no_other_submission() -> None:
     read = submission.read({**FIELDS, "request_id": "r"}, SETTINGS)
     narrow = Settings(max_steps=5)
     rows = [
-        submission.to_accept(read, submission.resolve_policy(read, given), "celery", "t", "mandor")
+        submission.to_accept(read, submission.resolve_policy(read, given)[-1].policy, "celery", "t", "mandor")
         for given in (SETTINGS, narrow)
     ]
     assert rows[0].submission_hash == rows[1].submission_hash

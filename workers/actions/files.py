@@ -5,8 +5,16 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.admission import Referable, WorkspacePath
+from orchestrator.settings import env_name
 from workers.context import Context
+from workers.outcomes import NoEffect, PermanentError
 from workers.registry import action
+
+
+class FileTooLarge(PermanentError, NoEffect):
+    """The file would exceed the policy's limit; nothing was written."""
+
+    kind = "file_too_large"
 
 
 class CreateFile(BaseModel):
@@ -36,8 +44,18 @@ def written_path(params: CreateFile) -> str:
 @action("create_file", effect="idempotent", exclusive=written_path)
 def create_file(params: CreateFile, ctx: Context) -> CreatedFile:
     """Write a text file in the run's workspace, whole or not at all; an older file of that path is replaced."""
-    written = ctx.workspace.write(params.path, params.content.encode())
+    content = params.content.encode()
+    refuse_larger(len(content), ctx.policy.file_bytes)
+    written = ctx.workspace.write(params.path, content)
     return CreatedFile(path=params.path, bytes=written.bytes, sha256=written.sha256)
+
+
+def refuse_larger(size: int, most: int) -> None:
+    """FileTooLarge, before anything is written."""
+    if size > most:
+        which = f"file_bytes of the policy, {env_name('file_bytes')}"
+        message = f"the file would have {size} bytes, at most {most} are allowed ({which})"
+        raise FileTooLarge(message, path="content", hint="write less, or several files")
 
 
 @create_file.compensation

@@ -13,13 +13,12 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, selec
 
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.tables import record_changes, records
+from orchestrator.settings import env_name
 from schemas.canonical import canonical_text
 from schemas.ids import PLAN_ID as UUID_FORM
 from workers.context import Context
 from workers.outcomes import NoEffect, PermanentError
 from workers.registry import action
-
-MAX_RECORD_BYTES = 1024 * 1024
 
 
 class RecordChangedSince(PermanentError, NoEffect):
@@ -89,7 +88,7 @@ def mutate_record(params: MutateRecord, ctx: Context) -> RecordMutated:
             entity_id=params.entity_id, version_before=before.version, version_after=before.version + 1
         )
         ctx.effect(connection, result)  # before the writes: for a step that was applied already this ends the block
-        write_record(connection, before, merged(before, params.changes), ledger.now_ms())
+        write_record(connection, before, merged(before, params.changes, ctx.policy.record_bytes), ledger.now_ms())
         write_change(connection, ctx, before, ledger.now_ms())
     return result
 
@@ -101,12 +100,13 @@ def locked_record(connection: Connection, entity_id: str) -> Before:
     return Before(entity_id, row.version, row.data_text)
 
 
-def merged(before: Before, changes: dict[str, Any]) -> str:
-    """The record with its changes, as canonical JSON; integers keep their digits."""
+def merged(before: Before, changes: dict[str, Any], most: int) -> str:
+    """The record with its changes, as canonical JSON of at most so many bytes; integers keep their digits."""
     after_text = canonical_text({**json.loads(before.text), **changes}, exact_integers=True)
     size = len(after_text.encode())
-    if size > MAX_RECORD_BYTES:
-        message = f"the record would have {size} bytes, at most {MAX_RECORD_BYTES} are allowed"
+    if size > most:
+        which = f"record_bytes of the policy, {env_name('record_bytes')}"
+        message = f"the record would have {size} bytes, at most {most} are allowed ({which})"
         raise RecordTooLarge(message, path="changes", hint="keep large values in files")
     return after_text
 

@@ -14,10 +14,10 @@ from orchestrator.errors import MandorError, StoreError
 from orchestrator.ledger import Ledger
 from orchestrator.local import EmbeddedServer
 from orchestrator.lookup import Lookup
+from orchestrator.policies import FROM_BROKER
 from orchestrator.settings import Settings, settings
 from orchestrator.store import Store
 from orchestrator.store.views import StepState
-from orchestrator.submission import FROM_BROKER
 from schemas.ids import run_id_for
 from schemas.states import RUN_TERMINAL
 from workers.faults import orders, trouble

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, field_validator
 from orchestrator.admission import Catalogue, CommandLine, Referable, WorkspacePath, readmit
 from schemas.canonical import canonical_text, parse_json, sha256_hex
 from schemas.ids import step_token
-from schemas.policy import Policy
+from schemas.policy import Policy, Quota
 from schemas.states import EffectClass
 from tests.support.plans import HASH, PLAN_ID, admit, built_in, command, faults, file, plan_text, record, refused
 from workers import Context
@@ -172,3 +172,12 @@ def test_a_default_that_fails_is_an_issue(monkeypatch: pytest.MonkeyPatch) -> No
 def test_effects_that_nothing_can_undo_where_the_policy_requires_a_compensation() -> None:
     careful = Policy(require_compensation=True)
     assert faults(plan_text(file(), record({}), command()), policy=careful) == [("steps.2.action", "policy")]
+
+
+def test_more_steps_of_an_action_than_its_quota_allows() -> None:
+    scarce = Policy(quotas={"run_command": Quota(steps=2), "create_file": Quota(steps=1), "mutate_record": Quota()})
+    assert len(admit(plan_text(command(), file(), command()), policy=scarce).steps) == 3
+    text = plan_text(command(), command(), file("a"), command(), command(), file("b"), record({}), record({}))
+    assert faults(text, policy=scarce) == [("steps.3.action", "policy"), ("steps.5.action", "policy")]
+    issue = refused(text, policy=scarce)[0]
+    assert issue.message == "the policy allows 2 steps of run_command, the plan has 4"

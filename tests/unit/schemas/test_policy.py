@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from orchestrator.policies import installation_policy
 from orchestrator.settings import Settings
-from schemas.policy import Policy, PolicyRequest, PolicyWidened, SomeLimits, meet, policy_hash, policy_text
+from schemas.narrowing import PolicyWidened
+from schemas.policy import Policy, PolicyRequest, SomeLimits, meet, policy_hash, policy_text
 
 
 def asking(**fields: Any) -> PolicyRequest:
@@ -30,7 +31,10 @@ def test_asking_for_nothing_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["max_steps", "max_parallel", "deadline_s", "stop_grace_s", "result_bytes", "inputs_bytes", "plan_bytes", "wait_s"],
+    [
+        *("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "wait_s"),
+        *("result_bytes", "inputs_bytes", "plan_bytes", "file_bytes", "record_bytes"),
+    ],
 )
 def test_limits_go_down_only(name: str) -> None:
     allowed = getattr(Policy(), name)
@@ -128,6 +132,9 @@ def test_the_hash_does_not_depend_on_how_it_was_asked() -> None:
         {"require_compensation": "yes"},
         {"on_doubt": "guess"},
         {"approvals": "pay"},
+        {"quotas": {"A": {}}},
+        {"quotas": {"a": {"steps": 0}}},
+        {"quotas": {"a": {"attempts": 1}}},
     ],
 )
 def test_requests_of_another_shape_are_refused(fields: dict[str, Any]) -> None:
@@ -162,6 +169,18 @@ def test_the_first_layer_that_says_what_becomes_of_a_doubt_is_heard() -> None:
     for first, second in (("wait", "end"), ("end", "wait")):
         with pytest.raises(PolicyWidened, match=f"^on_doubt: the request asks for {second}, allowed is {first}$"):
             narrowed({"on_doubt": first}, {"on_doubt": second})
+
+
+def test_quotas_of_an_action_go_down_and_stay_within_those_of_the_run() -> None:
+    policy = narrowed({"max_steps": 9}, {"quotas": {"pay": {"steps": 5}}}, {"quotas": {"pay": {"result_bytes": 10}}})
+    assert (policy.quota_for("pay").steps, policy.result_bytes_for("pay")) == (5, 10)
+    assert (policy.quota_for("ship").steps, policy.result_bytes_for("ship")) == (9, policy.result_bytes)
+    assert narrowed({"max_steps": 3}, base=policy).quota_for("pay").steps == 3
+    for asked, allowed in (({"quotas": {"pay": {"steps": 6}}}, 5), ({"quotas": {"ship": {"steps": 10}}}, 9)):
+        with pytest.raises(
+            PolicyWidened, match=rf"^quotas\.\w+\.steps: the request asks for \d+, allowed is {allowed}$"
+        ):
+            narrowed(asked, base=policy)
 
 
 def test_policies_do_not_change() -> None:

@@ -11,7 +11,7 @@ from orchestrator.admission.fences import fenced, nonce_for
 from orchestrator.admission.repair import SHOWN_ANSWER, Refusal
 from orchestrator.telemetry import text
 from schemas.canonical import hash_of
-from schemas.policy import Policy, PolicyRequest, meet
+from schemas.policy import Policy, PolicyRequest, Quota, meet
 from schemas.states import EffectClass
 from tests.support.plans import admit, built_in
 from workers import PermanentError
@@ -125,6 +125,11 @@ def test_the_schema_is_of_this_run_only() -> None:
 def test_a_policy_that_allows_nothing_costs_no_call() -> None:
     with pytest.raises(PermanentError, match="allows no action"):
         prompted(context(effects=frozenset({EffectClass.KEYED})))
+
+
+def test_a_model_is_told_of_no_action_that_would_be_refused_and_of_every_quota() -> None:
+    told = prompted(context(require_compensation=True, quotas={"create_file": Quota(steps=2)})).system
+    assert "these actions: create_file (at most 2 steps), mutate_record." in told
 
 
 def test_the_same_call_makes_the_same_prompt() -> None:

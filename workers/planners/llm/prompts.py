@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from orchestrator.admission import ActionSpec
+from orchestrator.admission.catalogue import policy_refusal
 from orchestrator.admission.fences import fenced, nonce_for
 from schemas.plan import MAX_STEPS
-from schemas.policy import Policy
+from schemas.policy import NO_QUOTA, Policy
 from workers.outcomes import PermanentError
 from workers.plan_context import PlanContext
 from workers.planners.llm.protocol import Prompt
@@ -55,7 +55,7 @@ def _system(ctx: PlanContext, schema: Mapping[str, Any], nonce: str) -> str:
     return _RULES.format(
         context_hash=ctx.context_hash,
         max_steps=most_steps(ctx.policy),
-        actions=", ".join(allowed_actions(ctx)),
+        actions=", ".join(offered(action, ctx.policy) for action in allowed_actions(ctx)),
         nonce=nonce,
         schema=json.dumps(schema, sort_keys=True, separators=(",", ":")),
     )
@@ -70,16 +70,17 @@ def _user(ctx: PlanContext, nonce: str) -> str:
 
 def allowed_actions(ctx: PlanContext) -> list[str]:
     """Names of the actions that the run's policy lets into a plan. PermanentError: none at all."""
-    names = sorted(name for name, spec in ctx.catalogue.actions.items() if _allows(ctx.policy, spec))
+    names = sorted(name for name, spec in ctx.catalogue.actions.items() if policy_refusal(spec, ctx.policy) is None)
     if not names:
-        hint = "widen actions or effects of the policy, or bring actions in with MANDOR_ACTIONS"
+        hint = "widen the policy, which `mandor config policy` shows, or bring actions in with MANDOR_ACTIONS"
         raise PermanentError("the policy allows no action that is registered here", path="policy", hint=hint)
     return names
 
 
-def _allows(policy: Policy, spec: ActionSpec) -> bool:
-    named = policy.actions is None or spec.name in policy.actions
-    return named and (policy.effects is None or spec.effect in policy.effects)
+def offered(action: str, policy: Policy) -> str:
+    """The action, and how many steps of it there may be where that is fewer than of all."""
+    quota = policy.quotas.get(action, NO_QUOTA)
+    return action if quota.steps is None else f"{action} (at most {quota.steps} steps)"
 
 
 def most_steps(policy: Policy) -> int:
