@@ -1,7 +1,7 @@
 """What is known of a run, from both memories: the store has its life, the ledger that it was and how it ended."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 from orchestrator import bound, recalled
@@ -12,7 +12,7 @@ from orchestrator.settings import settings
 from orchestrator.store import Store
 from orchestrator.store.views import UNDO, Event, RunState, StepState, UndoState
 from schemas.ids import RunRef, is_run_id
-from schemas.run import CompensationView, ErrorView, EventView, LetterView, RunView, StepView
+from schemas.run import CompensationView, ErrorView, EventView, LetterView, LimitsView, RunView, StepView
 from schemas.states import RunStatus, StepStatus
 
 LETTERS: Final = 100  # of one run; more would say nothing new
@@ -106,6 +106,7 @@ def remembered(row: LedgerRun, letters: tuple[LetterView, ...]) -> RunView:
         ended_at=row.ended_at,
         steps=(),
         dead_letters=letters,
+        policy=json.loads(row.policy_text),
     )
 
 
@@ -122,7 +123,8 @@ def whole(
     steps = tuple(
         step_view(step, hashed, found.results.get(step.id), errors.get(step.id), now_ms) for step in found.steps
     )
-    return live(row, state, steps, compensation_views(found.steps, errors), letters, ended_by)
+    view = live(row, state, steps, compensation_views(found.steps, errors), letters, ended_by)
+    return view.model_copy(update={"limits": limits_views(found.steps)})
 
 
 def live(
@@ -153,6 +155,23 @@ def live(
         dead_letters=letters,
         error=None if state.error_text is None else error_view(state.error_text),
         ended_by=None if state.ended_at else ended_by,
+        policy=json.loads(row.policy_text),
+    )
+
+
+def limits_views(steps: Iterable[StepState]) -> dict[str, LimitsView]:
+    """The limits by action: what one says of its steps holds for all of them."""
+    return {step.action: limits_view(step) for step in steps}
+
+
+def limits_view(step: StepState) -> LimitsView:
+    """What bounds one step."""
+    return LimitsView(
+        attempts=step.max_attempts,
+        timeout_s=step.limit_ms / 1000,
+        lease_s=step.lease_ms / 1000,
+        backoff_s=step.backoff_ms / 1000,
+        backoff_max_s=step.backoff_max_ms / 1000,
     )
 
 

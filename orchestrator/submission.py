@@ -70,14 +70,18 @@ def resolve_policy(submission: Submission, settings: Settings, principal: str = 
         raise refused from None
 
 
+def run_id_of(submission: Submission, principal: str, fallback_id: str) -> str:
+    """The run that this submission is, or will be."""
+    return run_id_for(principal, submission.session_id, submission.request_id or fallback_id)
+
+
 def to_accept(submission: Submission, policy: Policy, principal: str, fallback_id: str, namespace: str) -> AcceptedRun:
     """The row the ledger is asked to keep. fallback_id: names the request when its sender did not."""
-    request_id = submission.request_id or fallback_id
     return AcceptedRun(
-        run_id=run_id_for(principal, submission.session_id, request_id),
+        run_id=run_id_of(submission, principal, fallback_id),
         session=session_key(submission.session_id),
         session_id=submission.session_id,
-        request_id=request_id,
+        request_id=submission.request_id or fallback_id,
         principal=principal,
         submission_hash=submission_hash(submission),
         submission_text=submission_text(submission),
@@ -139,17 +143,31 @@ def submit(
     LedgerUnavailable, StoreRefused (the ledger is too far behind): nothing was accepted. StoreUnavailable: it may be
     remembered; repeat it to create the run.
     """
-    resolved = resolve_policy(submission, settings, principal)
-    accepting = to_accept(submission, resolved[-1].policy, principal, fallback_id, settings.namespace)
+    policy, layers = _resolved(ledger, submission, settings, principal, fallback_id)
+    accepting = to_accept(submission, policy, principal, fallback_id, settings.namespace)
     _refuse_beyond_the_lag(store, settings, accepting.run_id)
     row = _remember(ledger, accepting)
     bind(run_id=row.run_id, session_id=row.session_id, request_id=row.request_id, policy_hash=row.policy_hash)
-    emit(events.PolicyResolved(policies.heard(resolved)))
+    emit(events.PolicyResolved(layers))
     if row.ended_at is not None or _was_lost(store, row):
         return SubmitAnswer(run_id=row.run_id, status=RunStatus(row.status), created=False)
     answer = _create(app, store, ledger, row, to_create(row, settings))
     emit(events.RunAccepted(answer.created, submission.planner))
     return answer
+
+
+def _resolved(
+    ledger: Ledger, submission: Submission, settings: Settings, principal: str, fallback_id: str
+) -> tuple[Policy, tuple[str, ...]]:
+    """The policy, and the layers that had a say. A run that was accepted before keeps its own, whatever holds now."""
+    try:
+        resolved = resolve_policy(submission, settings, principal)
+    except SubmissionRefused:
+        row = ledger.run(run_id_of(submission, principal, fallback_id))
+        if row is None or row.submission_hash != submission_hash(submission):
+            raise
+        return Policy.model_validate_json(row.policy_text), ()
+    return resolved[-1].policy, policies.heard(resolved)
 
 
 def _refuse_beyond_the_lag(store: Store, settings: Settings, run_id: str) -> None:

@@ -159,6 +159,12 @@ class Policy(Strict):
         """The limits of actions of which nobody says anything."""
         return _bound((self.limits,), (self.ceiling,))
 
+    def effective(self) -> dict[str, Any]:
+        """What holds for a run, and for actions of which nobody says anything, by field."""
+        said = {name: getattr(self, name) for name in FIELDS}
+        limits = {f"limits.{name}": value for name, value in self.limits_of_all.named()}
+        return {**said, "on_failure": self.failing, "on_doubt": self.doubting, **limits}
+
     def quota_for(self, action: str) -> Quota:
         """How much of an action the run may have, with what bounds the run as a whole."""
         whole, own = {"steps": self.max_steps, "result_bytes": self.result_bytes}, self.quotas.get(action, NO_QUOTA)

@@ -212,10 +212,21 @@ class LetterView(Strict):
     reason: str
 
 
+class LimitsView(Strict):
+    """The limits of an action's steps, as they were fixed when the plan was admitted."""
+
+    attempts: int
+    timeout_s: float
+    lease_s: float
+    backoff_s: float
+    backoff_max_s: float
+
+
 class RunView(Strict):
     """A run as `run show` prints it. version: grows by one with each transition. error: why no plan was made.
 
-    ended_by: when it will have ended at the latest, while it has not.
+    ended_by: when it will have ended at the latest, while it has not. policy: as it was accepted, which is what
+    policy_hash is of. limits: of each action in the plan, by the policy and what the action declares.
     """
 
     run_id: RunId
@@ -236,6 +247,8 @@ class RunView(Strict):
     dead_letters: Annotated[tuple[LetterView, ...], BeforeValidator(listed)] = ()
     error: ErrorView | None = None
     ended_by: Moment | None = None
+    policy: dict[str, Any] = Field(default_factory=dict)
+    limits: dict[str, LimitsView] = Field(default_factory=dict)
 
 
 class RunLine(Strict):

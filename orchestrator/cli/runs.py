@@ -8,6 +8,7 @@ import click
 
 from orchestrator.cli import decide, follow, inputs, listing, output, why
 from orchestrator.cli.command import NO, Group, Interrupted
+from orchestrator.cli.policy import print_policy
 from orchestrator.cli.reach import check_reach
 from orchestrator.cli.services import Services, services
 from orchestrator.cli.waiting import waiting_for
@@ -169,6 +170,7 @@ def show(run_id: str, all_steps: bool) -> None:
         output.print_json(run.model_dump(mode="json"))
     else:
         print_run(run, all_steps=all_steps)
+        print_policy(run)
 
 
 def print_run(run: RunView, *, all_steps: bool) -> None:

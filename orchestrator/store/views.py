@@ -122,6 +122,7 @@ class StepState:
     wait_until: int = 0
     limit_ms: int = 0
     lease_ms: int = 0
+    backoff_ms: int = 0
     backoff_max_ms: int = 0
     probe: bool = False
     undo: UndoState | None = None
@@ -309,7 +310,7 @@ def step_state(step_id: str, record_text: str, step_text: str | None) -> StepSta
     record = json.loads(record_text)
     numbers = (
         *("lease_end", "dispatched_at", "started_at", "ended_at", "not_before"),
-        *("waiting_since", "wait_until", "limit_ms", "lease_ms", "backoff_max_ms"),
+        *("waiting_since", "wait_until", "limit_ms", "lease_ms", "backoff_ms", "backoff_max_ms"),
     )
     same = (
         *("index", "action", "effect", "queue", "status", "attempt", "max_attempts"),

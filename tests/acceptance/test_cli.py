@@ -24,6 +24,7 @@ import pytest
 
 from orchestrator.cli.command import run
 from orchestrator.releases import release
+from schemas.canonical import hash_of
 from schemas.run import RunView
 from tests.support.environment import ROOT, clean_environment
 from tests.support.servers import Server, running_server
@@ -111,6 +112,8 @@ def test_submit_and_wait_prints_the_final_run(system: System) -> None:
     assert [one["status"] for one in found["steps"]] == ["completed", "completed"]
     assert found["steps"][0]["result"] == {"value": "hello"}
     assert {"plan_id", "plan_hash", "context_hash", "policy_hash", "compensations", "dead_letters"} <= set(found)
+    assert hash_of(found["policy"]) == found["policy_hash"]
+    assert found["limits"]["test.echo"]["attempts"] == found["policy"]["limits"]["attempts"] == 3
 
 
 def test_submit_prints_nothing_but_the_id(system: System) -> None:
@@ -123,6 +126,8 @@ def test_show_events_and_result_of_a_run(system: System) -> None:
     run_id = settled(system, echo_plan("a\x1b[2Jb")).run_id
     shown = text("run", "show", run_id)
     assert "status   succeeded" in shown
+    assert re.search(r"^max_steps +1000$", shown, re.MULTILINE)
+    assert re.search(r"^test\.echo +3 +60 +\d+ +1 +60$", shown, re.MULTILINE)
     assert "\x1b" not in shown
     results = text("run", "result", run_id)
     assert results.splitlines() == ['one: {"value": "a\\u001b[2Jb"}', 'two: {"value": "2"}']

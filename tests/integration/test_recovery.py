@@ -20,6 +20,7 @@ from orchestrator.ledger.drained import admitted_plans
 from orchestrator.ledger.history import Batch
 from orchestrator.ledger.losses import HOLD_MS, Loss
 from orchestrator.ledger.tables import effects, runs
+from orchestrator.lookup import limits_views
 from orchestrator.recovery import Site
 from orchestrator.startover import Again
 from orchestrator.store.keys import member
@@ -30,6 +31,7 @@ from orchestrator.supervisors.passes import Counts
 from orchestrator.telemetry import events, facts
 from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef, run_id_for
+from schemas.policy import Quota, SomeLimits, policy_hash, policy_text
 from schemas.run import Submission
 from schemas.states import EffectClass, Fact
 from tests.support import forgetting
@@ -555,6 +557,22 @@ def test_each_namespace_builds_its_own_runs(world: World) -> None:
     assert world.recover() == []
     assert world.bench.store.views.run(other) is None
     assert world.finish(run) == "succeeded"
+
+
+def test_a_run_that_is_built_again_has_the_policy_it_was_accepted_with(world: World) -> None:
+    policy = narrowed(limits=SomeLimits(attempts=2), quotas={"once": Quota(steps=1)}, approvals=frozenset({"nobody.s"}))
+    run = world.bench.planned(*steps("once", "keyed"), policy=policy)
+    before = limits_views(world.bench.store.views.steps(run.ref))
+    assert {one.attempts for one in before.values()} <= {1, 2}
+    world.drain()
+    world.forget()
+    assert world.recover() == []
+    state = run.state
+    assert (state.policy_text, state.policy_hash) == (policy_text(policy), policy_hash(policy))
+    assert limits_views(world.bench.store.views.steps(run.ref)) == before
+    granted = world.bench.store.guard.claim_step(run.ref, "s0", generation=1, claim_id="new", worker="host:9:9")
+    assert isinstance(granted, Granted)
+    assert (granted.policy_text, granted.policy_hash) == (policy_text(policy), policy_hash(policy))
 
 
 def test_runs_of_an_older_release_belong_to_who_has_them(world: World) -> None:

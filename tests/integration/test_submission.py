@@ -16,9 +16,13 @@ from orchestrator.errors import (
     SubmissionConflict,
     SubmissionRefused,
 )
+from orchestrator.settings import Settings
+from orchestrator.store.replies import PlanGranted
 from orchestrator.supervisors import drain_ledger
 from orchestrator.telemetry.logs import identity
+from schemas.canonical import sha256_hex
 from schemas.ids import RunRef
+from schemas.policy import Policy
 from schemas.run import SubmitAnswer
 from schemas.states import RunStatus
 from tests.support.installation import Installation, installation
@@ -227,3 +231,41 @@ def test_too_far_behind_no_new_run_is_taken(ours: Installation) -> None:
 
 def shard_of(ours: Installation, request_id: str) -> int:
     return ours.store.keys.shard_of(ref_of(request_id).run_id)
+
+
+def test_what_the_operator_says_of_the_broker_holds_for_its_runs(ours: Installation, tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text('{"max_steps": 9, "principals": {"celery": {"max_steps": 3}, "anna": {"max_steps": 5}}}')
+    settings = ours.settings.model_copy(update={"policy_file": file})
+    given = submission.read(FIELDS, settings)
+    for principal, most in (("celery", 3), ("anna", 5), ("bob", 9)):
+        with identity(job_id=principal):
+            sent = submission.submit(ours.app, ours.store, ours.ledger, settings, given, "task", principal)
+        row = ours.ledger.run(sent.run_id)
+        assert row is not None
+        assert Policy.model_validate_json(row.policy_text).max_steps == most
+
+
+def test_a_policy_that_changes_later_is_not_the_runs(ours: Installation) -> None:
+    asked = {"limits": {"attempts": 2}}
+    first = submit(ours, request_id="r1", policy=asked)
+    row = ours.ledger.run(first.run_id)
+    assert row is not None
+    for today in ({"attempts": 1, "max_steps": 1}, {"attempts": 9, "max_steps": 2000}):
+        settings = ours.settings.model_copy(update=today)
+        assert sent_again(ours, settings, "r1", asked) == first.model_copy(update={"created": False})
+    with pytest.raises(SubmissionRefused, match=r"policy\.limits\.attempts: .* asks for 2, allowed is 1"):
+        sent_again(ours, ours.settings.model_copy(update={"attempts": 1}), "r2", asked)
+    with pytest.raises(SubmissionRefused, match="allowed is 1"):
+        sent_again(ours, ours.settings.model_copy(update={"attempts": 1}), "r1", {"limits": {"attempts": 3}})
+    granted = ours.store.runs.claim_plan(RunRef(row.run_id, row.session), 1, "claim", "host:1:1")
+    assert isinstance(granted, PlanGranted)
+    assert (granted.policy_text, granted.policy_hash) == (row.policy_text, sha256_hex(row.policy_text))
+    assert Policy.model_validate_json(granted.policy_text).limits_for("any").attempts == 2
+
+
+def sent_again(ours: Installation, settings: Settings, request_id: str, policy: dict[str, Any]) -> SubmitAnswer:
+    """The submission under the settings of another day."""
+    read = submission.read({**FIELDS, "request_id": request_id, "policy": policy}, settings)
+    with identity(job_id="again"):
+        return submission.submit(ours.app, ours.store, ours.ledger, settings, read, "again")

@@ -14,7 +14,7 @@ COMMANDS = {
     "actions": Later("workers.cli.actions", "group", "See the registered actions and planners."),
     "faults": Later("workers.cli.faults", "group", "Try what is promised, with real faults."),
     "dlq": Later("orchestrator.cli.letters", "group", "Read dead letters: what was given up on."),
-    "config": Later("orchestrator.cli.config", "group", "Show and check the settings in force."),
+    "config": Later("workers.cli.config", "group", "Show and check the settings in force."),
     "doctor": Later("orchestrator.cli.doctor", "command", "Look at settings, services, queues and supervisors."),
     "ledger": Later("orchestrator.cli.ledger", "group", "Set up the ledger; hold the state store against it."),
     "health": Later("orchestrator.cli.health", "command", "Ask a worker, or the exporter, whether it is well."),

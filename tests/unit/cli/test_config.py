@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator import policies
+from orchestrator.cli import inputs
 from orchestrator.cli.command import run
 from orchestrator.settings import Settings
+from schemas.policy import policy_hash
 from workers.cli import mandor
 
 
@@ -154,3 +157,48 @@ def test_for_people_each_fault_is_followed_by_its_mend(
         "error: MANDOR_BACKOFF_S does not fit MANDOR_BACKOFF_MAX_S: the first wait exceeds the longest\n"
         "  raise or lower one: MANDOR_BACKOFF_S=90, MANDOR_BACKOFF_MAX_S=60\n"
     )
+
+
+def test_the_policy_is_shown_with_where_each_value_comes_from(
+    policy_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MANDOR_DEADLINE_S", "600")
+    narrower = tmp_path / "narrower.json"
+    narrower.write_text('{"quotas": {"create_file": {"steps": 2}}, "approvals": ["mutate_recrod"]}')
+    assert run(mandor, ["config", "policy", "--policy", str(narrower), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    terms = {term["field"]: (term["value"], term["source"], term["at"]) for term in answer["terms"]}
+    assert terms["max_steps"] == (7, "file", str(policy_file))
+    assert terms["deadline_s"] == (600, "environment", "MANDOR_DEADLINE_S")
+    assert terms["approvals"] == (["mutate_recrod"], "request", None)
+    actions = {one["action"]: {term["field"]: term for term in one["terms"]} for one in answer["actions"]}
+    assert (actions["create_file"]["steps"]["value"], actions["create_file"]["steps"]["source"]) == (2, "request")
+    assert (actions["run_command"]["attempts"]["value"], actions["run_command"]["attempts"]["source"]) == (1, "action")
+    assert answer["unknown"] == [{"field": "approvals", "name": "mutate_recrod", "hint": "did you mean mutate_record?"}]
+    assert answer["policy_hash"] == policy_hash(policies.resolve(Settings(), inputs.read_policy(str(narrower))))
+
+
+def test_the_policy_for_people(policy_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy_file.write_text('{"max_steps": 7, "effects": ["idempotent"], "per_action": {"creat_file": {"attempts": 2}}}')
+    assert run(mandor, ["config", "policy"]) == 0
+    captured = capsys.readouterr()
+    assert "\nmax_steps             7           file     " in captured.out
+    assert "no: run_command has effects of class once, which the policy does not allow" in captured.out
+    assert (
+        captured.err
+        == "per_action names creat_file, and no action registered here is called so; did you mean create_file?\n"
+    )
+
+
+def test_a_policy_that_would_be_refused_is_refused_here_too(
+    policy_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wider = tmp_path / "wider.json"
+    wider.write_text('{"max_steps": 8}')
+    assert run(mandor, ["config", "policy", "--policy", str(wider), "--json"]) == 1
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["path"], error["message"]) == ("policy.max_steps", "max_steps: the request asks for 8, allowed is 7")
+    assert "mandor config policy" in error["hint"]
+    wider.write_text('{"max_steps": 5, "max_steps": 6}')
+    assert run(mandor, ["config", "policy", "--policy", str(wider)]) == 2
+    assert "max_steps" in capsys.readouterr().err
