@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.policy import fields_of, phrase, print_policy
-from schemas.policy import Policy, PolicyRequest, Quota, SomeLimits, meet, policy_text
-from schemas.run import LimitsView
-from tests.unit.schemas.test_views import run_view
+from schemas.policy import Policy, PolicyRequest, Quota, SomeLimits, meet, policy_hash, policy_text
+from schemas.run import LimitsView, RunView
+from schemas.states import RunStatus
+from tests.support.following import RUN_ID
 
 NARROW = PolicyRequest(
     actions=frozenset({"b.pay", "a.read"}),
@@ -47,7 +48,24 @@ def test_values_are_told_in_full(value: Any, text: str) -> None:
 
 def test_a_run_is_shown_with_its_policy_and_the_limits_of_its_actions(capsys: pytest.CaptureFixture[str]) -> None:
     limits = {"pay": LimitsView(attempts=1, timeout_s=2.5, lease_s=15.0, backoff_s=1.0, backoff_max_s=60.0)}
-    run = run_view(policy=document(Policy()), limits=limits)
+    run = RunView(
+        run_id=RUN_ID,
+        session_id=None,
+        request_id="r",
+        status=RunStatus.RUNNING,
+        reason=None,
+        version=1,
+        generation=1,
+        plan_id=None,
+        plan_hash=None,
+        context_hash="0" * 64,
+        policy_hash=policy_hash(Policy()),
+        created_at=0,
+        ended_at=None,
+        steps=(),
+        policy=document(Policy()),
+        limits=limits,
+    )
     print_policy(run)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["policy", run.policy_hash] in lines
