@@ -115,6 +115,13 @@ def test_what_the_file_says_of_a_principal_narrows_that_ones_runs_only(policy_fi
     assert resolve(settings, PolicyRequest(max_steps=8), principal="anna").max_steps == 8
 
 
+def test_the_page_s_example_can_be_used(policy_file: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "policy.md").read_text(encoding="utf-8")
+    policy = resolve(policy_file(page.split("```json")[1].split("```")[0]))
+    assert (policy.limits_for("payments.charge").attempts, policy.quota_for("payments.charge").steps) == (5, 2)
+    assert policy.require_compensation
+
+
 def test_the_layers_that_had_a_say_are_told(policy_file: Any) -> None:
     settings = policy_file({"max_steps": 100, "principals": {"celery": {"max_steps": 7}}})
     assert heard(stages(settings)) == ("settings", "file", "principal")
