@@ -378,7 +378,7 @@ CODE = (
     ),
     Mutant(
         "letters that are owed are not written at the end",
-        (progress, "_write_owed_letters"),
+        (progress, "write_owed_letters"),
         "if status is RunStatus.COMPENSATION_FAILED:",
         "if False:",
         Scenario(("transactional", "fails"), RAISING, 1),
