@@ -87,16 +87,12 @@ _epochs: Final[dict[tuple[str, str], Epoch | None]] = {}  # what was read once; 
 def reference_epoch() -> str:
     """The epoch the ledger has for our namespace. LedgerMissing: none was drawn. ConfigError: for other shards.
 
-    It never changes. A child that is forked while the ledger is away goes by what its parent has read.
+    It never changes, so a child that is forked goes by what its parent has read: a ledger that hangs holds up nothing
+    that needs none.
     """
     given = settings()
     place = (given.ledger, given.namespace)
-    try:
-        _epochs[place] = ledger().epoch(given.namespace)
-    except LedgerUnavailable:
-        if not _epochs.get(place):
-            raise
-    found = _epochs[place]
+    found = _epochs[place] = _epochs.get(place) or ledger().epoch(given.namespace)
     if found is None:
         raise LedgerMissing(f"the ledger knows no namespace {given.namespace}", hint="run `mandor ledger upgrade`")
     if found.shards != given.shards:
