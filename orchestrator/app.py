@@ -20,7 +20,7 @@ from kombu import serialization
 from kombu.exceptions import KombuError
 from kombu.utils import json as kombu_json
 
-from orchestrator import envelopes, names, policies, startup
+from orchestrator import envelopes, names, policies, pools, startup
 from orchestrator.errors import ConfigError, LedgerMissing, LedgerUnavailable, MandorError, StoreUnavailable
 from orchestrator.ledger import Epoch, Ledger, open_ledger
 from orchestrator.settings import Settings, settings, unknown_names
@@ -139,8 +139,9 @@ def _configure_logs(logfile: str | None = None, **_: Any) -> None:
 
 @signals.celeryd_init.connect(weak=False)
 def read_anything(**_: Any) -> None:
-    """Before a worker's first connection."""
+    """Before a worker's first connection, and its first child."""
     envelopes.install()
+    pools.install()
 
 
 signals.celeryd_init.connect(speak_plain_json, weak=False)
