@@ -11,7 +11,7 @@ All keys of a run lie in the hash slot of its shard: `{namespace:shard}:…`, sh
 | …:ready                          | list   | steps that wait for room                         |
 | …:results, …:errors              | hash   | step id -> JSON text                             |
 | …:events                         | stream | one entry a transition                           |
-| …:sent                           | hash   | call -> steps it sent, for its repeat            |
+| …:sent                           | hash   | call -> steps it sent, or reply, for its repeat  |
 | lock:run:<run_id>:step:<step_id> | string | fence, worker, claim: for the operator's eye     |
 | due:<duty>                       | zset   | what must be looked at, and when                 |
 | pass, claimed                    | hash   | last passes; newest claimed message a queue      |

@@ -121,6 +121,71 @@ def test_not_landed_lets_the_step_run_again_with_all_its_attempts(scene: Scene) 
     assert (granted.attempt, granted.fence > 2) == (1, True)
 
 
+# ---- asked for again, by somebody who was frozen with it
+
+
+def test_a_pause_of_long_ago_holds_nothing(scene: Scene) -> None:
+    runs = scene.store.runs
+    scene.accept().admit(new_step("a", 0))
+    answered = runs.pause(scene.ref, 1, "ann", call_id="first")
+    scene.clock.advance(1000)
+    runs.resume(scene.ref, 1, "bob", call_id="second")
+    runs.pause(scene.ref, 1, "ann", call_id="third")
+    runs.resume(scene.ref, 1, "bob", call_id="fourth")
+    assert runs.pause(scene.ref, 1, "ann", call_id="first") == answered
+    assert isinstance(scene.claim("a"), Granted)
+
+
+@pytest.mark.parametrize("too_early", [False, True])
+def test_a_resume_of_long_ago_lets_nothing_go(scene: Scene, too_early: bool) -> None:
+    runs = scene.store.runs
+    scene.accept().admit(new_step("a", 0))
+    if not too_early:
+        runs.pause(scene.ref, 1, "ann", call_id="first")
+    answered = runs.resume(scene.ref, 1, "bob", call_id="second")
+    runs.pause(scene.ref, 1, "ann", call_id="third")
+    runs.resume(scene.ref, 1, "bob", call_id="fourth")
+    runs.pause(scene.ref, 1, "ann", call_id="fifth")
+    assert runs.resume(scene.ref, 1, "bob", call_id="second") == answered
+    assert scene.claim("a") == NotDue("paused")
+
+
+def doubt(scene: Scene, claim_id: str) -> None:
+    scene.claim("a", claim_id)
+    scene.store.guard.fail_step(scene.ref, "a", scene.fences["a"], claim_id, Fact.MAYBE, "{}", True)
+    assert scene.status("a") == "in_doubt"
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_word_about_an_earlier_doubt_says_nothing_of_a_later_one(scene: Scene, landed: bool) -> None:
+    runs = scene.store.runs
+    scene.accept(on_doubt="wait").admit(new_step("a", 0, effect="once"))
+    doubt(scene, "first")
+    answered = runs.resolve(scene.ref, "a", 1, "ann", landed=False, call_id="said")
+    doubt(scene, "second")
+    assert runs.resolve(scene.ref, "a", 1, "ann", landed=landed, call_id="said") == answered
+    assert scene.status("a") == "in_doubt"
+
+
+def test_what_was_answered_is_answered_when_the_run_has_gone_on(scene: Scene) -> None:
+    """The outcome of a decision is what came of it, not what stands in its way now."""
+    runs = scene.store.runs
+    scene.accept(on_doubt="wait").admit(new_step("a", 0, approval=True), new_step("b", 1, "a", effect="once"))
+    approved = runs.approve(scene.ref, "a", 1, "ann", allowed=True, call_id="approved")
+    scene.claim("a")
+    scene.complete("a")
+    scene.claim("b")
+    scene.store.guard.fail_step(scene.ref, "b", scene.fences["b"], "claim-b", Fact.MAYBE, "{}", True)
+    resolved = runs.resolve(scene.ref, "b", 1, "ann", landed=False, call_id="resolved")
+    scene.claim("b", "again")
+    ending = runs.cancel(scene.ref, 1, call_id="cancelled")
+    scene.store.guard.complete_step(scene.ref, "b", scene.fences["b"], "again", "{}")
+    runs.settle(scene.ref, 1)
+    assert runs.approve(scene.ref, "a", 1, "ann", allowed=True, call_id="approved") == approved
+    assert runs.resolve(scene.ref, "b", 1, "ann", landed=False, call_id="resolved") == resolved
+    assert runs.cancel(scene.ref, 1, call_id="cancelled") == ending
+
+
 # ---- starting over
 
 

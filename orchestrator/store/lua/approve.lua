@@ -9,19 +9,19 @@
 -- reply other_generation: generation
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
+local said = said_before()
+if said then return said end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
 local rec = step_record(A.step_id)
 if not rec then return { 'unknown' } end
-local kept = answered(rec, 'approve:' .. A.call_id)
-if kept then return kept end
-if run.status ~= 'running' then return { 'not_due', run.status } end
+if run.status ~= 'running' then return say({ 'not_due', run.status }) end
 if rec.status == 'pending' and rec.approval == 'needed' and A.allowed == '1' then
   rec.approval, rec.approved_by = 'given', A.by
   touch(rec)
   finish('step.approved', rec, 'noted')
-  return { 'noted' }
+  return say({ 'noted' })
 end
-if rec.status ~= 'waiting_approval' then return { 'not_due', rec.status } end
+if rec.status ~= 'waiting_approval' then return say({ 'not_due', rec.status }) end
 not_due('waits', rec.id)
 rec.approved_by = A.by
 if A.allowed == '1' then
@@ -33,4 +33,4 @@ end
 local word = A.allowed == '1' and 'again' or 'failed'
 local reply = answer(rec, 'approve:' .. A.call_id, word, fill_slots())
 finish(word == 'again' and 'step.approved' or 'step.refused', rec, word)
-return reply
+return say(reply)

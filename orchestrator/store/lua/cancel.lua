@@ -8,6 +8,7 @@
 -- reply other_generation: generation
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
+local said = said_before()
+if said then return said end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
-if run.ending_by == A.call_id then return { 'ending', num('ending_settle'), num('generation') } end
-return end_by_decision('cancel', 'cancelled')
+return say(end_by_decision('cancel', 'cancelled'))

@@ -7,16 +7,15 @@
 -- reply other_generation: generation
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
+local said = said_before()
+if said then return said end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
 if run.status ~= 'accepted' and run.status ~= 'planning' and run.status ~= 'running' then
-  return { 'too_late', run.status }
+  return say({ 'too_late', run.status })
 end
-if num('paused_at') > 0 then return { 'paused', num('paused_at') } end
-if run.paused_by_call == A.call_id then return { 'paused', num('paused_since') } end
+if num('paused_at') > 0 then return say({ 'paused', num('paused_at') }) end
 put('paused_at', NOW)
-put('paused_since', NOW)
-put('paused_by_call', A.call_id)
 put('paused_by', A.by)
 publish_event('run.paused', { 'by', A.by })
 save_run()
-return { 'paused', NOW }
+return say({ 'paused', NOW })

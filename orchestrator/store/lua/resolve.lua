@@ -9,15 +9,15 @@
 -- reply other_generation: generation
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
+local said = said_before()
+if said then return said end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
 local rec = step_record(A.step_id)
 if not rec then return { 'unknown' } end
-local kept = answered(rec, 'resolve:' .. A.call_id)
-if kept then return kept end
 -- while its run is undone the step is undone like the others; after that there is nothing left to settle
 local settleable = { running = true, failing = true, failed = true, cancelled = true }
-if not settleable[run.status] then return { 'not_due', run.status } end
-if rec.status ~= 'in_doubt' then return { 'not_due', rec.status } end
+if not settleable[run.status] then return say({ 'not_due', run.status }) end
+if rec.status ~= 'in_doubt' then return say({ 'not_due', rec.status }) end
 not_due('waits', rec.id)
 rec.resolved_by, rec.given_up = A.by, nil
 local word = 'skipped'
@@ -39,4 +39,4 @@ else
 end
 local reply = answer(rec, 'resolve:' .. A.call_id, word, fill_slots())
 finish('step.resolved', rec, word)
-return reply
+return say(reply)

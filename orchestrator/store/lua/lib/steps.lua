@@ -124,6 +124,19 @@ local function kept_sent(call)
   return ids
 end
 
+-- What a person decided is carried out once, and has one answer: whoever was frozen with it may ask long after others
+-- have decided otherwise.
+local function said_before()
+  local reply = redis.call('HGET', K.sent, A.call_id)
+  return reply and cjson.decode(reply) or nil
+end
+
+local function say(reply)
+  redis.call('HSET', K.sent, A.call_id, cjson.encode(reply))
+  keep(K.sent)
+  return reply
+end
+
 -- true when nothing of the run moves any more without `settle`
 local function settled()
   if run.status == 'running' then return num('n_completed') == num('total') end
