@@ -4,20 +4,25 @@ What comes of the run must be what comes of it without a death, and every effect
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from orchestrator.ledger import LedgerRun
 from schemas.ids import RunRef
-from tests.support.deaths import Freezer, When
+from tests.support.changes import OPERATORS, RECOVERY, scripts, transactions
+from tests.support.deaths import UNCOUNTED, Freezer, When, Write
 from tests.support.mortals import Loss, Mortals, mortals
 from tests.support.servers import Server
-from tests.support.stories import PASSES, STORIES, Story, of_effects, scene, told
+from tests.support.stories import STORIES, Story, count, of_effects, scene, told
 
-DRAWN = 6  # writes of each story, where not all of them have their turn
-PAIRS = 10  # of each story and loss
+DRAWN = 7  # deaths of each story, where not all of them have their turn
+PAIRS = 7  # of each story
 WHEN: tuple[When, ...] = ("before", "after")
+LOSSES: tuple[Loss, ...] = ("child", "parent", "host")
 
 
 @pytest.fixture
@@ -28,70 +33,146 @@ def installed(
         yield made
 
 
-LOSSES = ["child", pytest.param("host", marks=pytest.mark.full)]
-
-
-@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", STORIES)
 def test_whoever_dies_at_a_write_changes_nothing_of_the_end(
-    installed: Mortals, name: str, loss: Loss, request: pytest.FixtureRequest
+    installed: Mortals, name: str, request: pytest.FixtureRequest
 ) -> None:
-    """A child at each of them, with --full; else at some, drawn anew each time."""
+    """Every death there is, with --full; else some all over the run, and others the next time."""
     story = STORIES[name]
-    installed.loss = loss
     ref, writes = told(installed, story)
-    assert judged(installed, story, ref, deaths=0) == []
+    usual = outcome(installed, story, ref)
+    assert judged(installed, story, ref, usual, deaths=0) == []
     assert len(writes) > 5
-    every_one = loss == "child" and request.config.getoption("--full")
-    for index, write in places(writes) if every_one else some(places(writes)):
-        for when in WHEN:
-            ref, _ = told(installed, story, (index, when))
-            wrong = judged(installed, story, ref, deaths=1)
-            assert not wrong, f"dead {when} {index} {write}: {wrong}\n{scene(installed, ref)}"
-
-
-def places(writes: list[str]) -> list[tuple[int, str]]:
-    """Each write with its number, without those of passes that find nothing."""
-    return [(index, write) for index, write in enumerate(writes) if write not in PASSES]
-
-
-def some(places: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """As many as there is time for."""
-    return random.sample(places, min(DRAWN, len(places)))
+    every = list(deaths(writes))
+    for death in every if request.config.getoption("--full") else rotated(every, DRAWN):
+        installed.loss = death.loss
+        ref, passed = told(installed, story, (death.index, death.when))
+        assert passed[death.index].name == writes[death.index].name, "it went another way before anybody died"
+        wrong = judged(installed, story, ref, usual, deaths=1)
+        assert not wrong, f"{death} {writes[death.index]}: {wrong}\n{scene(installed, ref)}"
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("loss", ["child", "host"])
+def test_every_change_there_is_belongs_to_a_story(installed: Mortals) -> None:
+    """Of the store and of the ledger; a new one must find its place in one, or among those that no run has."""
+    passed = {write.name for story in STORIES.values() for write in told(installed, story)[1]}
+    for name, loss, write in ENDED_BY_OTHERS:
+        passed |= killed_at(partial(retold, installed, STORIES[name]), installed, loss, write)
+    for write in ("send late", "world undo"):
+        passed |= killed_at(partial(came_late, installed, "wakes"), installed, "child", write)
+    found = scripts() | transactions()
+    assert found >= OPERATORS | RECOVERY
+    uncounted = {f"store {name}" for name in UNCOUNTED}
+    assert found - OPERATORS - RECOVERY - uncounted - passed == set()
+
+
+# where only a death calls somebody in
+ENDED_BY_OTHERS: tuple[tuple[str, Loss, str], ...] = (
+    ("succeeds", "child", "store complete_step"),
+    ("fails and is undone", "host", "store complete_undo"),
+    ("succeeds", "host", "store admit_plan"),
+    ("succeeds", "host", "send step"),
+)
+
+
+def killed_at(tell: Callable[..., list[Write]], mortals: Mortals, loss: Loss, name: str) -> set[str]:
+    """What happens when somebody dies before the last write of this name."""
+    index = max(index for index, write in enumerate(tell()) if write.name == name)
+    mortals.loss = loss
+    return {write.name for write in tell((index, "before"))}
+
+
+def retold(mortals: Mortals, story: Story, *fatal: tuple[int, When]) -> list[Write]:
+    return told(mortals, story, *fatal)[1]
+
+
+@dataclass(frozen=True)
+class Death:
+    """Who dies with what, and where."""
+
+    loss: Loss
+    index: int
+    when: When
+
+
+def deaths(writes: list[Write]) -> Iterator[Death]:
+    """Every one that differs from the others.
+
+    Behind a write is before the next one of the same process. What a death takes along matters where a message was in
+    hand: who sweeps or decides has none.
+    """
+    for loss in LOSSES:
+        for index, when in places(writes):
+            if loss == "child" or writes[index].message:
+                yield Death(loss, index, when)
+
+
+def places(writes: list[Write]) -> Iterator[tuple[int, When]]:
+    """Before each write, and behind the last one of each process."""
+    last = {write.process: index for index, write in enumerate(writes)}
+    for index, write in enumerate(writes):
+        yield index, "before"
+        if last[write.process] == index:
+            yield index, "after"
+
+
+def rotated(all_of_them: list[Death], at_most: int) -> list[Death]:
+    """So many of them, evenly, beginning anywhere: each has its turn as often as any other."""
+    stride = -(-len(all_of_them) // at_most)
+    return all_of_them[random.randrange(stride) :: stride]
+
+
+@pytest.mark.full
+def test_whoever_dies_while_he_tells_the_ledger_tells_it_all_the_same(installed: Mortals) -> None:
+    """Every transition, once."""
+    story = STORIES["is tried until its time is up"]
+    installed.drained, installed.loss = True, "host"
+    _, writes = told(installed, story)
+    telling = [
+        place for place in places(writes) if writes[place[0]].name in ("store drain_ledger", "ledger History.take")
+    ]
+    assert len(telling) > 5
+    for place in telling:
+        ref, _ = told(installed, story, place)
+        installed.turn()
+        heard = [(event.version, event.event) for event in installed.ledger.history.events(ref.run_id)]
+        assert heard == [(event.version, event.event) for event in installed.store.views.events(ref)], (
+            f"dead at {place}"
+        )
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("name", STORIES)
-def test_two_deaths_change_nothing_either(installed: Mortals, name: str, loss: Loss) -> None:
+def test_two_deaths_change_nothing_either(installed: Mortals, name: str) -> None:
     """Also at what was begun to get over the first: pairs at random, the seed is in the message."""
     story, seed = STORIES[name], random.randrange(10**6)
     drawn = random.Random(seed)
-    installed.loss = loss
-    _, writes = told(installed, story)
+    ref, writes = told(installed, story)
+    usual = outcome(installed, story, ref)
     for _ in range(PAIRS):
+        installed.loss = drawn.choice(LOSSES)
         first, later = drawn.randrange(len(writes)), drawn.randrange(1, len(writes))
         fatal = ((first, drawn.choice(WHEN)), (first + later, drawn.choice(WHEN)))
         ref, _ = told(installed, story, *fatal)
-        wrong = judged(installed, story, ref, deaths=2)
-        assert not wrong, f"seed {seed}, dead at {fatal}: {wrong}\n{scene(installed, ref)}"
+        wrong = judged(installed, story, ref, usual, deaths=2)
+        assert not wrong, f"seed {seed}, {installed.loss} dead at {fatal}: {wrong}\n{scene(installed, ref)}"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", STORIES)
 def test_whoever_freezes_at_a_write_and_wakes_when_all_is_over_changes_nothing(installed: Mortals, name: str) -> None:
-    """At some writes of each story, drawn anew each time."""
+    """At some writes of each story, others the next time."""
     story = STORIES[name]
-    installed.loss = "host"
-    _, writes = told(installed, story)
-    for index, write in some(places(writes)):
-        for when in WHEN:
-            freezer = Freezer((index, when))
-            ref, _ = told(installed, story, freezer=freezer)
-            freezer.wake()
-            installed.rest()
-            wrong = judged(installed, story, ref, deaths=1)
-            assert not wrong, f"frozen {when} {index} {write}: {wrong}\n{scene(installed, ref)}"
+    ref, writes = told(installed, story)
+    usual = outcome(installed, story, ref)
+    for death in rotated([one for one in deaths(writes) if one.loss == "child"], DRAWN):
+        installed.loss = "host"
+        freezer = Freezer((death.index, death.when))
+        ref, _ = told(installed, story, freezer=freezer)
+        freezer.wake()
+        installed.rest()
+        wrong = judged(installed, story, ref, usual, deaths=1)
+        assert not wrong, f"frozen {death} {writes[death.index]}: {wrong}\n{scene(installed, ref)}"
 
 
 @pytest.mark.full
@@ -104,18 +185,18 @@ def test_whoever_dies_while_something_comes_late_it_is_undone_or_a_person_is_tol
     assert accounted_for(installed) == (1, 1, "told" if action == "wakes" else "unheard of")
     late = [place for place in places(writes) if place[0] >= installed.world.woken]
     assert len(late) > 5
-    for index, write in late:
-        for when in WHEN:
-            came_late(installed, action, (index, when))
-            done, undone, known = accounted_for(installed)
-            assert done == undone or (done, undone, known) in UNDONE_BY_NOBODY, f"dead {when} {index} {write}: {known}"
+    for place in late:
+        came_late(installed, action, place)
+        done, undone, known = accounted_for(installed)
+        fair = done == undone or (done, undone, known) in UNDONE_BY_NOBODY
+        assert fair, f"dead at {place} {writes[place[0]]}: {known}"
 
 
 # its undo was begun once, and is a letter; or the process itself died before it could tell, which nobody can mend
 UNDONE_BY_NOBODY = [(1, 0, "given up"), (1, 0, "unheard of")]
 
 
-def came_late(mortals: Mortals, action: str, *fatal: tuple[int, When]) -> list[str]:
+def came_late(mortals: Mortals, action: str, *fatal: tuple[int, When]) -> list[Write]:
     mortals.world.meanwhile = mortals.rest
     mortals.submitted({"action": action, "params": {"x": 1}}, fatal=fatal)
     mortals.rest()
@@ -138,28 +219,73 @@ def accounted_for(mortals: Mortals) -> tuple[int, int, str]:
 # ---- what must hold
 
 
-def judged(mortals: Mortals, story: Story, ref: RunRef, *, deaths: int) -> list[str]:
-    """All that is wrong with a run that has come to rest."""
+@dataclass(frozen=True)
+class Outcome:
+    """What has come of a run: its end and why, what was done outside and how often, each step's status and result, and
+    the letters about it.
+    """
+
+    end: tuple[str, str | None]
+    effects: list[int]
+    steps: dict[str, tuple[str, str | None]]
+    letters: frozenset[tuple[str, str | None, str]]
+
+
+def outcome(mortals: Mortals, story: Story, ref: RunRef) -> Outcome:
+    row, views = mortals.row(ref), mortals.store.views
+    effects = [count(mortals, action, ref, f"s{index}", "do") for index, action in enumerate(story.actions)]
+    steps = {step.id: (step.status, views.result(ref, step.id)) for step in views.steps(ref)}
+    return Outcome((row.status, row.reason), effects, steps, frozenset(letters_about(mortals, ref)))
+
+
+def letters_about(mortals: Mortals, ref: RunRef) -> list[tuple[str, str | None, str]]:
+    letters = mortals.ledger.letters(100, run_id=ref.run_id)
+    return [(letter.kind.value, letter.step_id, letter.reason) for letter in letters]
+
+
+def judged(mortals: Mortals, story: Story, ref: RunRef, usual: Outcome, *, deaths: int) -> list[str]:
+    """All that is wrong with a run that has come to rest. usual: what comes of it without a death."""
     row, state = mortals.row(ref), mortals.store.views.run(ref)
     allowed = story.ends(deaths)
     wrong = [] if row.status in allowed else [f"it is {row.status}, not {allowed}"]
-    if state is None or (state.status, state.version) != (row.status, row.version):
+    if state is None or (state.status, _ended_in(mortals, ref)) != (row.status, row.version):
         wrong.append(f"the store says {state}, the ledger {row.status} {row.version}")
-    return [*wrong, *_versions(mortals, ref), *of_effects(mortals, story, ref), *_letters(mortals, row.status, ref)]
+    wrong += [*_events(mortals, ref), *of_effects(mortals, story, ref)]
+    wrong += _letters(mortals, row, ref)
+    return [*wrong, *_unlike(outcome(mortals, story, ref), usual)]
 
 
-def _versions(mortals: Mortals, ref: RunRef) -> Iterator[str]:
+def _unlike(found: Outcome, usual: Outcome) -> Iterator[str]:
+    """Of a run that has ended as it does without a death, for the same reason. What is known of a step rests on what
+    was done."""
+    if found.end != usual.end:
+        return
+    if found.effects == usual.effects and found.steps != usual.steps:
+        yield f"its steps are {found.steps}, not {usual.steps}"
+    if not usual.letters <= found.letters:
+        yield f"letters are missing: {set(usual.letters - found.letters)}"
+
+
+def _ended_in(mortals: Mortals, ref: RunRef) -> int:
+    """The version in which the run came to its end. What a person says of its steps may come behind that."""
     events = mortals.store.views.events(ref)
+    return max(event.version for event in events if event.event != "step.resolved")
+
+
+def _events(mortals: Mortals, ref: RunRef) -> Iterator[str]:
+    events, paused = mortals.store.views.events(ref), False
     if [event.version for event in events] != list(range(1, len(events) + 1)):
         yield f"versions {[event.version for event in events]}"
+    for event in events:
+        paused = event.event == "run.paused" or (paused and event.event not in ("run.resumed", "run.retried"))
+        if paused and event.event == "step.claimed":
+            yield f"{event.fields['step_id']} began while its run was paused"
 
 
-def _letters(mortals: Mortals, status: str, ref: RunRef) -> Iterator[str]:
-    letters = [
-        (letter.kind.value, letter.step_id, letter.reason) for letter in mortals.ledger.letters(100, run_id=ref.run_id)
-    ]
-    owed = {"dead_lettered": "plan", "compensation_failed": "undo"}.get(status)
+def _letters(mortals: Mortals, row: LedgerRun, ref: RunRef) -> Iterator[str]:
+    letters = letters_about(mortals, ref)
+    owed = {"dead_lettered": "plan", "compensation_failed": "undo"}.get(row.status)
     if owed and owed not in [kind for kind, _, _ in letters]:
-        yield f"no letter about a run that is {status}: {letters}"
+        yield f"no letter about a run that is {row.status}: {letters}"
     if len(letters) != len(set(letters)):
         yield f"the same letter twice: {letters}"

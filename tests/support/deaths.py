@@ -5,6 +5,9 @@ The doors through which a process changes something are wrapped where every chan
 ledger's transactions, what goes to the broker, and the world outside. What is found there is counted, so that a write
 which somebody adds is a place to die at from the first day. A dead process does nothing more: whatever its `finally`
 blocks still try, the doors stay shut, until another process is born.
+
+Not counted is what a pass asks before it does anything. Who dies there dies before the first write of his pass, or has
+none to die at; and how many passes go by depends on how long somebody was told to wait.
 """
 
 import sys
@@ -14,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pytest
 
@@ -26,22 +29,36 @@ from orchestrator.store.scripts import Scripts
 
 T = TypeVar("T")
 When = Literal["before", "after"]
-UNCOUNTED = frozenset({"renew_lease"})  # by a thread, when its time has come
+BY_A_THREAD = frozenset({"renew_lease"})  # when its time has come
+UNCOUNTED = BY_A_THREAD | {"begin_pass", "take_due"}
 
 
 class Died(BaseException):
     """Nobody catches a SIGKILL."""
 
 
+class Write(NamedTuple):
+    """One change: its name, the number of the process that made it, and what message it had in hand, if one."""
+
+    name: str
+    process: int
+    message: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
 @dataclass
 class Doors:
     """What the processes of one run have changed, in order, and where the one that is to die does so."""
 
-    passed: list[str] = field(default_factory=list)
+    passed: list[Write] = field(default_factory=list)
     fatal: frozenset[tuple[int, When]] = frozenset()
     dead: bool = False
     sent: list[Dispatch] = field(default_factory=list)
     freezer: "Freezer | None" = None
+    born: int = 0
+    inside: tuple[int, str] = (0, "")  # the process that goes on, and the message it has in hand
 
     def begin(self, fatal: Iterable[tuple[int, When]] = (), freezer: "Freezer | None" = None) -> None:
         """Count from the start, for another run."""
@@ -49,8 +66,22 @@ class Doors:
         self.sent.clear()
         self.fatal, self.dead, self.freezer = frozenset(fatal), False, freezer
 
-    def lives(self, process: Callable[[], object]) -> bool:
-        """Run what one process does; tells whether it came to its end."""
+    def lives(self, process: Callable[[], object], message: str = "") -> bool:
+        """Run what one process does, with this kind of message in hand; tells whether it came to its end."""
+        with self._another(message):
+            return self._lives(process)
+
+    @contextmanager
+    def _another(self, message: str) -> Iterator[None]:
+        """A process is born; behind it the one goes on that has waited for it, if there is one."""
+        self.born += 1
+        before, self.inside = self.inside, (self.born, message)
+        try:
+            yield
+        finally:
+            self.inside = before
+
+    def _lives(self, process: Callable[[], object]) -> bool:
         if self.freezer is not None:
             return self.freezer.stays_awake(process)
         self.dead = False
@@ -72,7 +103,7 @@ class Doors:
         """The same for a change that is made in a block."""
         self.must_live()
         index = len(self.passed)
-        self.passed.append(name)
+        self.passed.append(Write(name, *self.inside))
         self._die((index, "before"))
         yield
         self._die((index, "after"))
@@ -178,7 +209,7 @@ def _caller() -> str:
     frame = sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.endswith(("deaths.py", "contextlib.py", "engine.py")):
         frame = frame.f_back
-    return frame.f_code.co_name
+    return frame.f_code.co_qualname
 
 
 def _wrap_broker(monkeypatch: pytest.MonkeyPatch, made: Doors) -> None:

@@ -3,25 +3,26 @@ this process, until nothing is left to do. Store and ledger are real, and go by 
 """
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import pytest
 from celery import Celery
-from pydantic import BaseModel
 
 from orchestrator import dispatch, submission
 from orchestrator.decisions import Desk
-from orchestrator.ledger import Ledger, LedgerRun, open_ledger
+from orchestrator.ledger import Ledger, LedgerRun, open_ledger, sqlite
 from orchestrator.settings import Settings, settings
 from orchestrator.store import Store
 from orchestrator.store.replies import DUTIES, Dispatch, Publish
 from orchestrator.supervisors import (
     apply_decisions,
+    drain_ledger,
     end_waits,
     enforce_deadlines,
     reclaim_stale_leases,
@@ -36,75 +37,32 @@ from schemas.run import Submission
 from tests.support.deaths import Doors, Freezer, When, doors
 from tests.support.installation import celery_app
 from tests.support.ledgers import fresh_ledger, url_of
+from tests.support.outside import World, actions
 from tests.support.plans import PLAN_ID
 from tests.support.receiving import receive, write
 from tests.support.servers import Server
 from tests.support.stores import Clock, clocked_store
-from workers.context import Context, PermanentError
 from workers.identity import worker_id
 from workers.registry import Registry
 from workers.services import Services
 from workers.workspace import Workspaces
 
-Loss = Literal["child", "host"]
+Loss = Literal["child", "parent", "host"]
+CLAIMING = ("plan", "step", "undo")  # messages whose worker holds a claim
+ONE_TRY = ("close", "late")  # messages that go with the child that has them in hand: a supervisor looks again
 SWEEP_MS = 2000
+NAP_MS = 6000  # passes that are further apart than half a lease take each other for the end of an outage
 WAIT_MS = 25 * 3_600_000  # longer than any wait for a person
 TURNS = 400
 
 
-class Params(BaseModel):
-    x: int = 1
-
-
-class Done(BaseModel):
-    x: int
-
-
-@dataclass
-class World:
-    """Outside: what was done there and taken back, in order, as (what, step, key).
-
-    What has no more effect there leaves no line: what is keyed, under a key that was seen; what is idempotent, where it
-    is so already. meanwhile: what goes on while the first process that comes to it is frozen; woken: how many changes
-    there were when that woke up.
-    """
-
-    doors: Doors
-    acts: list[tuple[str, str, str]] = field(default_factory=list)
-    told: bool = False
-    meanwhile: Callable[[], None] | None = None
-    woken: int = 0
-
-    def freeze(self) -> None:
-        """Be gone for a while, and act upon none of it."""
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            meanwhile()
-            self.woken = len(self.doors.passed)
-
-    def act(self, what: str, ctx: Context, effect: str) -> None:
-        """One change outside."""
-        self.doors.through(f"world {what}", lambda: self._change(what, ctx.step_id, ctx.idempotency_key, effect))
-
-    def _change(self, what: str, step_id: str, key: str, effect: str) -> None:
-        seen = (what, step_id, key) in self.acts
-        is_so = self.stands(step_id) == (what == "do")
-        if not (effect == "keyed" and seen) and not (effect == "idempotent" and is_so):
-            self.acts.append((what, step_id, key))
-
-    def count(self, what: str, step_id: str) -> int:
-        """How often a step's effect was had, or taken back."""
-        return sum((kind, step) == (what, step_id) for kind, step, _ in self.acts)
-
-    def stands(self, step_id: str) -> bool:
-        """Whether a step's effect was had and not taken back."""
-        return self.count("do", step_id) > self.count("undo", step_id)
-
-
 @dataclass
 class Mortals:
-    """loss: what a death takes along. A child's parent ends its claim, and the message comes back; a host's message is
-    lost with it, and only what is due remains.
+    """loss: what the death of a worker takes along.
+
+    child: its parent ends its claim, and the message comes back; parent: nobody ends it, and the message comes back all
+    the same; host: the message is lost too, and only what is due remains. drained: whether the ledger is told of every
+    transition meanwhile.
     """
 
     app: Celery
@@ -117,6 +75,7 @@ class Mortals:
     world: World
     home: Path
     loss: Loss = "child"
+    drained: bool = False
     _runs: int = 0
 
     # ---- one run
@@ -126,12 +85,12 @@ class Mortals:
         *steps: dict[str, Any],
         fatal: Iterable[tuple[int, When]] = (),
         freezer: Freezer | None = None,
+        planner: str | None = None,
         **fields: Any,
     ) -> RunRef:
-        """Another run of these steps, whose n-th change is somebody's last."""
+        """Another run of these steps, whose n-th change is somebody's last. planner: who answers with them."""
         self.doors.begin(fatal, freezer)
-        self.world.acts.clear()
-        self.world.told = False
+        self.world.begin()
         self._runs += 1
         context: dict[str, Any] = {}
         plan = {
@@ -139,10 +98,10 @@ class Mortals:
             "context_hash": Submission(planner="ready", context=context).context_hash(),
             "steps": list(steps),
         }
+        self.world.plan = plan
         name = f"run-{self._runs}"
-        given = submission.read(
-            {"plan": json.dumps(plan), "context": context, "request_id": name, **fields}, self.settings
-        )
+        planned = {"planner": planner, "goal": "do it"} if planner else {"plan": json.dumps(plan)}
+        given = submission.read({**planned, "context": context, "request_id": name, **fields}, self.settings)
         policy = submission.resolve_policy(given, self.settings)[-1].policy
         row = submission.to_accept(given, policy, "celery", name, self.settings.namespace)
         self.insist(lambda: submission.submit(self.app, self.store, self.ledger, self.settings, given, name))
@@ -150,12 +109,16 @@ class Mortals:
 
     def insist(self, ask: Callable[[], object]) -> None:
         """What a person or a client does, again until it is answered."""
-        while not self._lives(lambda: self._as_itself(ask)):
+        while not self.asked(ask):
             pass
 
-    def _lives(self, process: Callable[[], object]) -> bool:
+    def asked(self, ask: Callable[[], object]) -> bool:
+        """What a person or a client does once. False: no answer came."""
+        return self._lives(lambda: self._as_itself(ask))
+
+    def _lives(self, process: Callable[[], object], message: str = "") -> bool:
         """What one process does. Who forgets with each death, overrides this."""
-        return self.doors.lives(process)
+        return self.doors.lives(process, message)
 
     def row(self, ref: RunRef) -> LedgerRun:
         found = self.ledger.run(ref.run_id)
@@ -179,24 +142,29 @@ class Mortals:
             self.deliver_all()
             if self.is_quiet():
                 return
-            self.turn(ms=WAIT_MS if turn % 100 == 99 else SWEEP_MS)
+            self.turn(ms=WAIT_MS if turn % 100 == 99 else None)
         raise AssertionError(f"it does not come to rest: {self.due()}")
 
-    def turn(self, until: Callable[[], bool] = lambda: False, ms: int = SWEEP_MS) -> None:
+    def turn(self, until: Callable[[], bool] = lambda: False, ms: int | None = None) -> None:
         """Deliver what was sent, let the time pass, sweep."""
         self.deliver_all(until)
         if not until():
-            self.clock.advance(ms)
+            self.clock.advance(ms or self.idle_ms())
             self.sweep()
+
+    def idle_ms(self) -> int:
+        """How long there is nothing to look at, within reason."""
+        next_look = min((float(members[0][1]) for members in self.due().values()), default=0)
+        return min(max(int(next_look) - self.clock.now, SWEEP_MS), NAP_MS)
 
     def is_quiet(self) -> bool:
         return not self.doors.sent and not self.due() and not self.ledger.pending_decisions(1) and not self.owed()
 
     def due(self) -> dict[str, list[Any]]:
-        """What the store still wants to be looked at."""
-        scripts = self.store.scripts
-        found = {duty: scripts.ask("ZRANGE", self.store.keys.due(0, duty), 0, -1, "WITHSCORES") for duty in DUTIES}
-        return {duty: members for duty, members in found.items() if members}
+        """What the store still wants to be looked at, and when, the first in front."""
+        asked = [("ZRANGE", self.store.keys.due(0, duty), 0, -1, "WITHSCORES") for duty in DUTIES]
+        found = zip(DUTIES, self.store.scripts.ask_all(asked), strict=True)
+        return {duty: members for duty, members in found if members}
 
     def owed(self) -> list[Any]:
         return list(self.ledger.late.owed(self.clock.now + WAIT_MS, 10, self.settings.namespace))
@@ -209,6 +177,7 @@ class Mortals:
     def passes(self) -> tuple[Callable[[], object], ...]:
         """What the supervisors do."""
         app, store, ledger, given = self.app, self.store, self.ledger, self.settings
+        drain = (lambda: drain_ledger.run_once(store, ledger, given),) if self.drained else ()
         return (
             lambda: reclaim_stale_leases.run_once(app, store, ledger, given),
             lambda: redispatch_lost_steps.run_once(app, store, given),
@@ -218,6 +187,7 @@ class Mortals:
             lambda: end_waits.run_once(app, store, ledger, given),
             lambda: apply_decisions.run_once(app, store, ledger),
             lambda: trigger_compensation.run_once(app, store, ledger, given),
+            *drain,
         )
 
     def _as_itself(self, process: Callable[[], object]) -> None:
@@ -226,9 +196,11 @@ class Mortals:
 
     def _deliver(self, message: Dispatch) -> None:
         delivery = partial(receive, message, self.services(), self.app)
-        if self._lives(lambda: self._as_itself(delivery)) or self.loss == "host":
+        if self._lives(lambda: self._as_itself(delivery), message.kind) or self.loss == "host":
             return
-        if message.kind in ("plan", "step", "undo"):
+        if self.loss == "child" and message.kind in ONE_TRY:
+            return
+        if self.loss == "child" and message.kind in CLAIMING:
             self.doors.lives(lambda: self.store.guard.end_claim(message.ref, message.step_id, worker_id()))
         self.doors.sent.append(message)
 
@@ -249,6 +221,16 @@ class _Publisher:
         dispatch.open_chord(self.app, ref, generation, size)
 
 
+connect = sqlite.connect
+
+
+def connect_without_disk(path: Path, busy_s: float) -> sqlite3.Connection:
+    """Processes die here, and no machine does: what the disk has is the same to all, and waiting for it takes long."""
+    connection = connect(path, busy_s)
+    connection.execute("PRAGMA synchronous=OFF").close()
+    return connection
+
+
 M = TypeVar("M", bound=Mortals)
 
 
@@ -258,6 +240,7 @@ def mortals(
 ) -> Iterator[M]:
     """An installation of its own, with actions of every class that act on its world."""
     store, clock = clocked_store(server.url, namespace)
+    monkeypatch.setattr(sqlite, "connect", connect_without_disk)
     fresh_ledger(folder)
     ledger = open_ledger(url_of(folder / "ledger.db"), clock=lambda: clock.now)
     with celery_app(server.url, queue_prefix=f"{namespace}.", home=folder, namespace=namespace) as app:
@@ -267,122 +250,3 @@ def mortals(
         yield kind(app, store, clock, ledger, given, actions(world, ledger), made, world, folder)
     store.close()
     ledger.close()
-
-
-# ---- what steps do
-
-
-def actions(world: World, ledger: Ledger) -> Registry:
-    """One action of each class, named as it, that acts on the world and is taken back; and some that fail."""
-    registry = Registry()
-    _prepare_sales(ledger)
-    for effect in ("pure", "idempotent", "keyed", "once"):
-        _declare(registry, world, effect)
-    _declare_sale(registry)
-    _declare_failing(registry, world)
-    _declare_flaky(registry, world)
-    _declare_lasting(registry, world)
-    _declare_frozen(registry, world)
-    return registry
-
-
-def _declare(registry: Registry, world: World, effect: Any) -> None:
-    @registry.action(effect, effect=effect, attempts=4)
-    def do(params: Params, ctx: Context) -> Done:
-        world.act("do", ctx, effect)
-        return Done(x=params.x)
-
-    if effect != "pure":
-        do.compensation(_undo_in(world, effect))
-
-
-def _undo_in(world: World, effect: str) -> Callable[[Params, Done | None, Context], None]:
-    def take_back(params: Params, done: Done | None, ctx: Context) -> None:
-        if done is not None or world.stands(ctx.step_id):  # where it is in doubt, the other side is asked
-            world.act("undo", ctx, effect)
-
-    return take_back
-
-
-def _declare_failing(registry: Registry, world: World) -> None:
-    @registry.action("fails", effect="pure")
-    def fails(params: Params, ctx: Context) -> Done:
-        raise PermanentError("it will never work")
-
-    @registry.action("until_told", effect="pure", attempts=3)
-    def until_told(params: Params, ctx: Context) -> Done:
-        if not world.told:
-            raise PermanentError("nobody has told me")
-        return Done(x=params.x)
-
-
-def _declare_flaky(registry: Registry, world: World) -> None:
-    @registry.action("flaky", effect="keyed", attempts=4)
-    def flaky(params: Params, ctx: Context) -> Done:
-        world.act("do", ctx, "keyed")
-        if ctx.attempt == 1:
-            raise RuntimeError("not yet")
-        return Done(x=params.x)
-
-    flaky.compensation(_undo_in(world, "keyed"))
-
-
-def _declare_lasting(registry: Registry, world: World) -> None:
-    @registry.action("stays", effect="keyed")
-    def stays(params: Params, ctx: Context) -> Done:
-        world.act("do", ctx, "keyed")
-        return Done(x=params.x)
-
-    @stays.compensation
-    def cannot(params: Params, done: Done | None, ctx: Context) -> None:
-        raise PermanentError("it cannot be taken back")
-
-
-def _declare_frozen(registry: Registry, world: World) -> None:
-    """They act when they wake up, behind every guard; one of them has no answer then."""
-
-    @registry.action("wakes", effect="keyed", attempts=1)
-    def wakes(params: Params, ctx: Context) -> Done:
-        world.freeze()
-        world.act("do", ctx, "keyed")
-        return Done(x=params.x)
-
-    @registry.action("wakes_and_raises", effect="keyed", attempts=1)
-    def wakes_and_raises(params: Params, ctx: Context) -> Done:
-        wakes(params, ctx)
-        raise TimeoutError("no answer")
-
-    for action in (wakes, wakes_and_raises):
-        action.compensation(_undo_in(world, "keyed"))
-
-
-def _prepare_sales(ledger: Ledger) -> None:
-    with ledger.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE sales (run TEXT, step TEXT, what TEXT)")
-
-
-def _declare_sale(registry: Registry) -> None:
-    def sell(ctx: Context, what: str, result: Any) -> None:
-        with ctx.ledger().begin() as connection:
-            ctx.effect(connection, result)
-            values = (ctx.run_id, ctx.step_id, what)
-            connection.exec_driver_sql("INSERT INTO sales VALUES (?, ?, ?)", values)
-
-    @registry.action("transactional", effect="transactional", attempts=4)
-    def sale(params: Params, ctx: Context) -> Done:
-        done = Done(x=params.x)
-        sell(ctx, "do", done)
-        return done
-
-    @sale.compensation
-    def take_back(params: Params, done: Done | None, ctx: Context) -> None:
-        sell(ctx, "undo", None)
-
-
-def sales(ledger: Ledger, ref: RunRef, step_id: str, what: str) -> int:
-    """How often a step's row stands in the users' own table."""
-    with ledger.begin() as connection:
-        rows = connection.exec_driver_sql(
-            "SELECT count(*) FROM sales WHERE run = ? AND step = ? AND what = ?", (ref.run_id, step_id, what)
-        )
-        return int(rows.scalar_one())

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator import decisions
-from orchestrator.startover import NOTHING, Again
 from schemas.ids import RunRef
-from schemas.states import RunStatus, StepStatus
-from tests.support.deaths import Freezer, When
-from tests.support.mortals import Mortals, sales
+from schemas.states import StepStatus
+from tests.support import people
+from tests.support.deaths import Freezer, When, Write
+from tests.support.mortals import Mortals
+from tests.support.outside import sales
 
 EVERY_CLASS = ("pure", "idempotent", "transactional", "keyed", "once")
-PASSES = ("store begin_pass", "store take_due")
+NOTHING_OUTSIDE = ("pure", "fails", "until_told")
 
 
 @dataclass(frozen=True)
@@ -37,70 +37,72 @@ class Story:
         return (self.end, *self.in_doubt, *(("compensation_failed",) if undone else ()))
 
 
-def cancel(mortals: Mortals, ref: RunRef) -> None:
-    """When the first step has acted."""
-    while not mortals.world.acts:
-        mortals.turn(until=lambda: bool(mortals.world.acts))
-    mortals.insist(lambda: decisions.cancel(mortals.desk, ref.run_id, "anna"))
-
-
-def retry(mortals: Mortals, ref: RunRef, again: Again = NOTHING) -> None:
-    """When it has failed, and what it failed for was mended."""
-    mortals.rest()
-    mortals.world.told = True
-    assert mortals.row(ref).status == RunStatus.FAILED
-    mortals.insist(lambda: start_over(mortals, ref, again))
-
-
-def start_over(mortals: Mortals, ref: RunRef, again: Again) -> None:
-    """A person who is not answered looks first."""
-    if mortals.row(ref).ended_at is not None and not mortals.ledger.pending_decisions(1):
-        decisions.retry(mortals.desk, ref.run_id, "anna", again=again)
-
-
-def retry_from_the_first(mortals: Mortals, ref: RunRef) -> None:
-    retry(mortals, ref, Again(("s0",)))
-
-
-def retry_with_a_new_key(mortals: Mortals, ref: RunRef) -> None:
-    retry(mortals, ref, Again(("s0",), ("s0",)))
-
-
-def approve(mortals: Mortals, ref: RunRef) -> None:
-    mortals.insist(lambda: approve_if_asked(mortals, ref))
-
-
-def approve_if_asked(mortals: Mortals, ref: RunRef) -> None:
-    while True:
-        step = mortals.store.views.step(ref, "s1")
-        if step is not None and step.status == StepStatus.WAITING_APPROVAL:
-            decisions.approve(mortals.desk, ref.run_id, "anna")
-        if step is not None and step.status not in (StepStatus.PENDING, StepStatus.WAITING_APPROVAL):
-            return
-        mortals.turn()
+def policy(**asked: Any) -> tuple[tuple[str, Any], ...]:
+    """What a submission asks for."""
+    return (("policy", asked),)
 
 
 FOUR = ("keyed", "transactional", "idempotent", "until_told")
-STOP = (("policy", {"on_failure": "stop"}),)
-ASKED = (("policy", {"approvals": ["keyed"]}),)
+STOP = policy(on_failure="stop")
+ASKED = policy(approvals=["keyed"])
+DOUBTED = policy(on_doubt="wait")
 STORIES = {
     "succeeds": Story(EVERY_CLASS, "succeeded", ("compensated",)),
     "fails and is undone": Story((*EVERY_CLASS, "fails"), "compensated", ("compensation_failed",)),
     "fails and stays as it is": Story(("keyed", "fails"), "failed", fields=STOP),
     "is tried twice": Story(("flaky", "pure"), "succeeded"),
+    "is put off": Story(("puts_off", "pure"), "succeeded"),
+    "is asked what it did": Story(("asked", "keyed"), "succeeded", ("compensated",)),
+    "is planned in the end": Story(("keyed", "pure"), "succeeded", fields=(("planner", "hesitates"),)),
+    "is never planned": Story((), "failed", fields=(("planner", "is_away"),)),
     "cannot be undone": Story(("stays", "keyed", "fails"), "compensation_failed"),
-    "is cancelled": Story(("keyed", "transactional"), "compensated", person=cancel),
-    "is retried": Story(("keyed", "until_told"), "succeeded", person=retry, fields=STOP),
-    "is done again": Story(FOUR, "succeeded", person=retry_from_the_first, fields=STOP),
-    "is had once more": Story(FOUR, "succeeded", person=retry_with_a_new_key, fields=STOP, twice=("s0",)),
-    "is approved": Story(("pure", "keyed"), "succeeded", person=approve, fields=ASKED),
     "is refused": Story(("nobody_has_this",), "dead_lettered"),
+    # ended by people, and by time
+    "is cancelled": Story(("keyed", "transactional"), "compensated", person=people.cancel),
+    "is tried until its time is up": Story(
+        ("pure", "transactional", "never"), "compensated", fields=policy(deadline_s=40)
+    ),
+    "is paused until its time is up": Story(
+        ("keyed", "transactional"), "compensated", person=people.pause, fields=policy(deadline_s=40)
+    ),
+    "waits until its time is up": Story(
+        ("idempotent", "keyed"), "compensated", fields=policy(approvals=["keyed"], deadline_s=40)
+    ),
+    # held, and let go
+    "is paused": Story(("keyed", "transactional", "idempotent"), "succeeded", person=people.pause_and_resume),
+    "is approved": Story(("pure", "keyed"), "succeeded", person=people.approve, fields=ASKED),
+    "is approved in advance": Story(("pure", "keyed"), "succeeded", person=people.approve_early, fields=ASKED),
+    "is not approved": Story(("idempotent", "keyed"), "compensated", person=people.disapprove, fields=ASKED),
+    "is approved by nobody": Story(
+        ("idempotent", "keyed"), "compensated", fields=policy(approvals=["keyed"], wait_s=20)
+    ),
+    # in doubt
+    "had landed": Story(("unanswered", "keyed"), "succeeded", person=people.answer, fields=DOUBTED),
+    "had not landed": Story(("unheard", "keyed"), "succeeded", person=people.answer, fields=DOUBTED),
+    "is in doubt for good": Story(
+        ("unanswered", "keyed"), "compensated", ("compensation_failed",), fields=policy(on_doubt="wait", wait_s=20)
+    ),
+    "is in doubt again": Story(
+        ("silent",),
+        "failed",
+        person=people.answer_once,
+        fields=policy(on_doubt="wait", on_failure="stop", wait_s=20),
+    ),
+    "had landed before its end": Story(("unanswered",), "failed", person=people.answer_late, fields=STOP),
+    "had not landed before its end": Story(("unheard",), "failed", person=people.answer_late, fields=STOP),
+    "had landed and is retried": Story(
+        ("keyed", "unanswered", "pure"), "succeeded", person=people.answer_and_retry, fields=STOP
+    ),
+    # started over
+    "is retried": Story(("keyed", "until_told"), "succeeded", person=people.retry, fields=STOP),
+    "is done again": Story(FOUR, "succeeded", person=people.retry_from_the_first, fields=STOP),
+    "is had once more": Story(FOUR, "succeeded", person=people.retry_with_a_new_key, fields=STOP, twice=("s0",)),
 }
 
 
 def told(
     mortals: Mortals, story: Story, *fatal: tuple[int, When], freezer: Freezer | None = None
-) -> tuple[RunRef, list[str]]:
+) -> tuple[RunRef, list[Write]]:
     """The story once, with these deaths; answers the writes that were begun."""
     steps = [{"action": action, "params": {"x": i}} for i, action in enumerate(story.actions)]
     ref = mortals.submitted(*steps, fatal=fatal, freezer=freezer, **dict(story.fields))
@@ -119,10 +121,10 @@ def of_effects(mortals: Mortals, story: Story, ref: RunRef) -> Iterator[str]:
     statuses = {step.id: step.status for step in mortals.store.views.steps(ref)}
     for index, action in enumerate(story.actions):
         step_id = f"s{index}"
-        if action in ("pure", "fails", "until_told") or step_id not in statuses:
+        if action in NOTHING_OUTSIDE or step_id not in statuses:
             continue
         done, undone = (count(mortals, action, ref, step_id, what) for what in ("do", "undo"))
-        unknown = statuses[step_id] == StepStatus.COMPENSATION_FAILED
+        unknown = statuses[step_id] in (StepStatus.COMPENSATION_FAILED, StepStatus.IN_DOUBT)
         stands = statuses[step_id] == StepStatus.COMPLETED
         too_often = done > (2 if step_id in story.twice else 1) and action != "idempotent"
         if too_often or undone > done or not (unknown or (done > undone) == stands):
@@ -139,5 +141,4 @@ def count(mortals: Mortals, action: str, ref: RunRef, step_id: str, what: str) -
 def scene(mortals: Mortals, ref: RunRef) -> str:
     """What happened, for a person."""
     events = [f"{event.version} {event.event} {event.fields}" for event in mortals.store.views.events(ref)]
-    writes = [name for name in mortals.doors.passed if name not in PASSES]
-    return "\n".join(map(str, (*writes, *events, *mortals.world.acts)))
+    return "\n".join(map(str, (*mortals.doors.passed, *events, *mortals.world.acts)))

@@ -1,0 +1,57 @@
+"""Every call by which the code changes the state store or the ledger, found in its source: none is to be forgotten."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import orchestrator.ledger
+from orchestrator.store.scripts import load
+
+BEGINS = ("writing", "_begin")  # how a method of the ledger opens a transaction that writes
+
+
+def scripts() -> set[str]:
+    """The store's, as a test that wraps them names them."""
+    return {f"store {name}" for name in load()}
+
+
+def transactions() -> set[str]:
+    """The ledger's."""
+    modules = Path(orchestrator.ledger.__file__).parent.glob("*.py")
+    return {f"ledger {name}" for module in modules for name in _writers(ast.parse(module.read_text()))}
+
+
+def _writers(module: ast.Module) -> Iterator[str]:
+    for owner in (node for node in module.body if isinstance(node, ast.ClassDef)):
+        for method in (node for node in owner.body if isinstance(node, ast.FunctionDef)):
+            if any(isinstance(node, ast.withitem) and _begins(node.context_expr) for node in ast.walk(method)):
+                yield f"{owner.name}.{method.name}"
+
+
+def _begins(opened: ast.expr) -> bool:
+    call = opened.func if isinstance(opened, ast.Call) else None
+    return isinstance(call, ast.Attribute) and call.attr in BEGINS
+
+
+# ---- whose they are
+
+# by operators, between runs: none of these belongs to the life of one
+OPERATORS = {
+    "ledger Ledger.create_epoch",
+    "ledger Ledger.upgrade",
+    "ledger Ledger.prune",
+    "ledger Elsewhere.upgrade",
+    "ledger Elsewhere.forget",
+    "ledger Ledger.claim_run",  # both: of runs that an older release accepted
+    "ledger History.keep_admitted",
+}
+# by whoever brings the ledger what the store has to tell, and builds the store again from it
+RECOVERY = {
+    *(f"store {name}" for name in ("accept_run", "begin_restore", "drain_ledger", "drop_run", "forget_fresh")),
+    *(f"store {name}" for name in ("mend_due", "open_shard", "restore_run", "snapshot")),
+    "ledger History.take",
+    *(f"ledger Losses.{name}" for name in ("ask_again", "claim", "close_rows", "done", "found", "keep", "release")),
+    "ledger Losses.withdraw",
+}
+# of these, what only two at once come to: lua/test_repeats, integration/test_recovery, unit/ledger/test_losses
+RACES = {"store forget_fresh", "ledger Losses.withdraw"}
