@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from workers.faults import log, witness
 
 STEP_WORKERS: Final = ("steps-1", "steps-2")
 SLOTS: Final = 3  # of each of them
+KIT: Final = ("--include", "workers.faults.inside")
 LEFT_OUT: Final = ("exporter", "flower")
 READY_S: Final = 90.0
 GRACE_S: Final = 5.0
@@ -25,18 +26,21 @@ PAUSE_S: Final = 0.5
 WITNESS: Final = "witness"
 
 
-def commands(env: Mapping[str, str]) -> list[Command]:
-    """The Procfile's processes that do work, with the kit inside; steps twice."""
+def commands(env: Mapping[str, str], kit: Sequence[str] = KIT, slots: int = SLOTS) -> list[Command]:
+    """The Procfile's processes that do work, workers with these options more; steps twice."""
     found = {one.name: one for one in procfile.commands(env) if one.name not in LEFT_OUT}
     steps, beat = found.pop("steps"), found.pop("beat")
-    others = [_with_kit(one, slots=1) for one in found.values()]
-    return [beat, *others, *(_with_kit(steps, name, slots=SLOTS) for name in STEP_WORKERS)]
+    others = [_with(one, "-c", "1", *kit) for one in found.values()]
+    return [beat, *others, *(replace(_with(steps, *slots_of(name, slots), *kit), name=name) for name in STEP_WORKERS)]
 
 
-def _with_kit(command: Command, name: str | None = None, *, slots: int) -> Command:
-    own = ["-n", f"{name}@%h"] if name else []
-    options = ["-c", str(slots), "--include", "workers.faults.inside", *own]
-    return replace(command, name=name or command.name, argv=[*command.argv, *options])
+def slots_of(name: str, slots: int) -> Sequence[str]:
+    """Options of the step worker of this name."""
+    return ("-c", str(slots), "-n", f"{name}@%h")
+
+
+def _with(command: Command, *options: str) -> Command:
+    return replace(command, argv=[*command.argv, *options])
 
 
 def witness_command(folder: Path) -> Command:

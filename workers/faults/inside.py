@@ -4,13 +4,10 @@ Actions are wrapped where they are looked up, and the guards where they are call
 knows of it.
 """
 
-import ctypes
 import os
-import signal
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, NoReturn
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -21,67 +18,12 @@ from orchestrator.store.replies import Dispatch
 from workers import failures
 from workers.attempt import Attempt
 from workers.context import Context
-from workers.faults import log, orders
-from workers.outcomes import NoEffect, PermanentError, Snooze
+from workers.faults import log
+from workers.faults.deeds import pass_by
+from workers.outcomes import Snooze
 from workers.registry import Action
 
-LOOK_S: Final = 0.02
-FOREVER_S: Final = 3600
 AnyAction = Action[Any, Any]
-
-
-class Ordered(PermanentError, NoEffect):
-    """The kit wants this step to fail, before it has done anything."""
-
-    kind = "ordered_failure"
-
-
-# ---- orders
-
-
-def pass_by(place: str, run_id: str, step_id: str) -> None:
-    """Carry out what is ordered for this place, if anything is."""
-    order = orders.at(log.folder(), place, run_id, step_id)
-    if order is not None:
-        log.tell("ordered", run_id, step_id, place=place, deed=order.deed, order=order.name)
-        _DEEDS[order.deed](order)
-
-
-def _hold(order: orders.Order) -> None:
-    while not orders.may_go(log.folder(), order.name):
-        time.sleep(LOOK_S)
-
-
-def _die(_: orders.Order) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _last(order: orders.Order) -> None:
-    time.sleep(order.seconds)
-
-
-def _hang(_: orders.Order) -> None:
-    """A foreign function that never comes back, and was called without letting go of the interpreter."""
-    ctypes.PyDLL(None).sleep(FOREVER_S)
-
-
-def _sleep(_: orders.Order) -> None:
-    while True:
-        time.sleep(FOREVER_S)
-
-
-def _fail(_: orders.Order) -> NoReturn:
-    raise Ordered("the fault kit wants this step to fail")
-
-
-_DEEDS: Final[dict[str, Callable[[orders.Order], None]]] = {
-    "hold": _hold,
-    "die": _die,
-    "last": _last,
-    "hang": _hang,
-    "sleep": _sleep,
-    "fail": _fail,
-}
 
 
 # ---- actions

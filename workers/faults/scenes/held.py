@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Final
 
 from schemas.run import StepView
-from workers.faults import trouble
+from workers.faults import broker
 from workers.faults.floor import Floor
 from workers.faults.hands import SLOTS, STEP_WORKERS
 from workers.faults.log import Act
 from workers.faults.orders import Order
 from workers.faults.scene import Scene, Wanted
-from workers.faults.scenes.lost import fullest, held_by, hold_anywhere
+from workers.faults.scenes.lost import hold_anywhere
 
 LEASES: Final = 2.2  # so many of them a long step takes
 GIVEN_BACK_S: Final = 1.0  # how often the broker takes the visibility timeout for over
@@ -41,7 +41,7 @@ def long_enough(floor: Floor, scene: Scene) -> str:
 def _give_back_meanwhile(floor: Floor, scene: Scene, chosen: dict[str, str], seconds: float) -> None:
     floor.until(lambda: len(floor.ordered(scene)) == len(chosen), "the long steps at work")
     for _ in range(int(seconds / GIVEN_BACK_S)):
-        trouble.give_back(floor.app)
+        broker.give_back(floor.app)
         for run_id, step_id in chosen.items():
             scene.nuisance("message given back", run_id, step_id)
         floor.pause(GIVEN_BACK_S)
@@ -55,9 +55,9 @@ def frozen(floor: Floor, scene: Scene) -> None:
 
 def _freeze(floor: Floor, scene: Scene, *, until_over: bool) -> None:
     hold_anywhere(floor, scene, floor.announce(scene, SLOTS * len(STEP_WORKERS)))
-    worker = fullest(floor, scene)
+    worker = floor.fullest(scene)
     floor.hands.freeze(worker)
-    asleep = {act: _fence(floor, act) for act in held_by(floor, scene, worker)}
+    asleep = {act: _fence(floor, act) for act in floor.held_by(scene, worker)}
     for act in asleep:
         scene.fault(f"{worker} frozen, {act.details['place']}", act.run_id, act.step_id)
     floor.order([])

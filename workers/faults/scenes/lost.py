@@ -1,6 +1,5 @@
 """Processes that are killed: children, whole workers, whoever publishes."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -8,7 +7,6 @@ from orchestrator.store.views import StepState
 from schemas.states import EffectClass
 from workers.faults.floor import Floor
 from workers.faults.hands import SLOTS, STEP_WORKERS
-from workers.faults.log import Act
 from workers.faults.orders import Order
 from workers.faults.scene import UNDONE, Scene, Wanted
 
@@ -54,8 +52,8 @@ def every_slot(floor: Floor, scene: Scene) -> None:
 def whole_worker(floor: Floor, scene: Scene) -> None:
     """S3. Steps are stopped wherever chance wants it, then the worker that has most of them is killed."""
     hold_anywhere(floor, scene, floor.announce(scene, SLOTS * len(STEP_WORKERS)))
-    worker = fullest(floor, scene)
-    lost = held_by(floor, scene, worker)
+    worker = floor.fullest(scene)
+    lost = floor.held_by(scene, worker)
     floor.order([])
     floor.hands.kill(worker)
     for act in lost:
@@ -75,17 +73,6 @@ def hold_anywhere(floor: Floor, scene: Scene, runs: list[Wanted]) -> None:
 def places_of(step: StepState) -> tuple[str, ...]:
     """Where an attempt of it can be stopped."""
     return (*ANYWHERE, "opened") if step.effect in OPENED_FIRST else ANYWHERE
-
-
-def fullest(floor: Floor, scene: Scene) -> str:
-    """The step worker that holds most."""
-    names = (floor.worker_of(act) for act in floor.holding(scene))
-    return Counter(name for name in names if name in STEP_WORKERS).most_common(1)[0][0]
-
-
-def held_by(floor: Floor, scene: Scene, worker: str) -> list[Act]:
-    """What holds in this worker."""
-    return [act for act in floor.holding(scene) if floor.worker_of(act) == worker]
 
 
 def around_publishes(floor: Floor, scene: Scene) -> None:

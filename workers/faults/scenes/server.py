@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from workers.faults import trouble
+from workers.faults import broker
 from workers.faults.floor import Floor
 from workers.faults.scene import Scene, Wanted
 from workers.faults.scenes.lost import hold_anywhere
@@ -17,7 +17,7 @@ RUNS: Final = 4
 def forgets(floor: Floor, scene: Scene) -> None:
     """S6. While steps of every kind are under way, wherever chance has them stop."""
     runs = _under_way(floor, scene)
-    trouble.forget_everything(floor.app)
+    broker.forget_everything(floor.app)
     _note(scene, runs, "FLUSHALL")
     _go_on(floor, scene)
     floor.until_over(scene)

@@ -1,0 +1,112 @@
+"""Server, processes and log of effects of any installation that is thrown away, and what scenarios do with them."""
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from orchestrator.errors import MandorError
+from orchestrator.local import EmbeddedServer
+from workers.faults import orders
+from workers.faults.hands import STEP_WORKERS, Hands
+from workers.faults.log import Act, Log
+from workers.faults.orders import Order
+from workers.faults.scene import Scene
+
+LOOK_S: Final = 0.05
+
+
+class TooLate(MandorError):
+    """What was bound to happen did not, in the time that it has."""
+
+    kind = "too_late"
+
+
+class Ground:
+    """Where scenarios take place, whoever does the work."""
+
+    def __init__(self, folder: Path, server: EmbeddedServer, hands: Hands) -> None:
+        self.folder = folder
+        self.server = server
+        self.hands = hands
+        self.log = Log(folder)
+        self.patience_s = 60.0  # how long anything may take
+        self._handled: set[int] = set()
+
+    def order(self, given: Iterable[Order]) -> None:
+        """From here on this is ordered, and nothing else."""
+        orders.put(self.folder, given)
+
+    def restart_server(self, away_s: float, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Stop the server, let time pass, start it where it was."""
+        self.hands.forget(self.server.pid)
+        self.server.stop()
+        meanwhile()
+        self.pause(away_s)
+        self.server.start()
+        self.hands.guard(self.server.pid)
+
+    # ---- time
+
+    def until(self, look: Callable[[], object], what: str, timeout_s: float | None = None) -> None:
+        """Return as soon as it is so; whoever ends meanwhile is started again. TooLate names what was waited for."""
+        timeout_s = self.patience_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
+        while not look():
+            if time.monotonic() > deadline:
+                raise TooLate(f"{what}: not within {timeout_s:g} s", hint="see the processes' logs; --keep keeps them")
+            self.hands.tend()
+            time.sleep(LOOK_S)
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        over = time.monotonic() + seconds
+        self.until(lambda: time.monotonic() > over, "time", seconds + self.patience_s)
+
+    # ---- orders that were carried out
+
+    def ordered(self, scene: Scene) -> list[Act]:
+        """What orders of this scene have been carried out, or are."""
+        return self.log.acts(run_ids=scene.run_ids(), what="ordered")
+
+    def holding(self, scene: Scene) -> list[Act]:
+        """Processes that hold by an order, and have not been dealt with."""
+        held = [act for act in self.ordered(scene) if act.details["deed"] == "hold"]
+        return [act for act in held if act.number not in self._handled]
+
+    def kill_holding(self, scene: Scene) -> None:
+        """SIGKILL to every process that holds."""
+        for act in self.holding(scene):
+            self._handled.add(act.number)
+            scene.fault(f"child killed, {act.details['place']}", act.run_id, act.step_id)
+            os.kill(act.pid, signal.SIGKILL)
+
+    def let_go(self, held: Iterable[Act]) -> None:
+        """They may go on."""
+        for act in held:
+            self._handled.add(act.number)
+            orders.let_go(self.folder, act.details["order"])
+
+    def worker_of(self, act: Act) -> str | None:
+        """The process whose child did that."""
+        return self.hands.name_of(group_of(act.pid))
+
+    def fullest(self, scene: Scene) -> str:
+        """The step worker that holds most."""
+        names = (self.worker_of(act) for act in self.holding(scene))
+        return Counter(name for name in names if name in STEP_WORKERS).most_common(1)[0][0]
+
+    def held_by(self, scene: Scene, worker: str) -> list[Act]:
+        """What holds in this worker."""
+        return [act for act in self.holding(scene) if self.worker_of(act) == worker]
+
+
+def group_of(pid: int) -> int:
+    """The process group of a process, also of a dead one that nobody has buried; 0: it is gone."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
