@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,37 +27,55 @@ class Figure:
         return min(self.values), max(self.values)
 
 
+class Outcome(Protocol):
+    """What one contest came to, whatever was measured."""
+
+    @property
+    def contest(self) -> str:
+        """Its name."""
+
+    def fields(self) -> dict[str, Any]:
+        """For programs."""
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one contest came to."""
+    """The outcome of a contest for figures."""
 
     contest: str
     title: str
     figures: Sequence[Figure]
 
+    def fields(self) -> dict[str, Any]:
+        """`ratio_to_bare` is a number, `ratio_to_bare_spread` the lowest and the highest of its rounds."""
+        fields: dict[str, Any] = {"title": self.title, "rounds": len(self.figures[0].values)}
+        for figure in self.figures:
+            fields[figure.name] = _short(figure.median)
+            fields[f"{figure.name}_spread"] = [_short(value) for value in figure.spread]
+        return fields
 
-def as_json(results: Sequence[Result], quick: bool) -> dict[str, Any]:
-    """`fanout.ratio_to_bare` is a number, `fanout.ratio_to_bare_spread` the lowest and the highest of its rounds."""
-    return {"machine": machine(), "quick": quick, **{result.contest: _contest(result) for result in results}}
+    def lines(self) -> Iterator[str]:
+        """A title, then a line for each figure."""
+        yield f"{self.title}, median of {len(self.figures[0].values)} rounds (lowest to highest)"
+        for figure in self.figures:
+            yield _line(f"{self.contest}.{figure.name}", figure)
 
 
-def _contest(result: Result) -> dict[str, Any]:
-    fields: dict[str, Any] = {"title": result.title, "rounds": len(result.figures[0].values)}
-    for figure in result.figures:
-        fields[figure.name] = _short(figure.median)
-        fields[f"{figure.name}_spread"] = [_short(value) for value in figure.spread]
-    return fields
+def as_json(outcomes: Sequence[Outcome], quick: bool) -> dict[str, Any]:
+    """`fanout.ratio_to_bare` is a number at that path."""
+    return {"machine": machine(), "quick": quick, **{outcome.contest: outcome.fields() for outcome in outcomes}}
 
 
-def as_text(results: Sequence[Result]) -> Iterator[str]:
+def as_text(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """A block for each contest."""
     about = machine()
     yield f"{about['cpus']} CPUs, load {about['load']:.1f} at the end, Python {about['python']}, {about['system']}"
-    for result in results:
+    for outcome in outcomes:
         yield ""
-        yield f"{result.title}, median of {len(result.figures[0].values)} rounds (lowest to highest)"
-        for figure in result.figures:
-            yield _line(f"{result.contest}.{figure.name}", figure)
+        yield from outcome.lines()
 
 
 def _line(name: str, figure: Figure) -> str:

@@ -23,7 +23,7 @@ READY_S: Final = 120.0
 PATIENCE_S: Final = 300.0
 # our contests are wider than the usual limits; every message may be in the queue at once, as it is for bare Celery
 LIMITS: Final = {"MANDOR_MAX_STEPS": "10000", "MANDOR_MAX_PARALLEL": "10000", "MANDOR_PLAN_BYTES": "16777216"}
-FOREIGN: Final = ("MANDOR_", "CELERY_", "BENCH_")
+FOREIGN: Final = ("MANDOR_", "CELERY_", "BENCH_", "RELIER_")
 FOREIGN_NAMES: Final = frozenset({"REDIS_URL", "APP", "PYTHONHOME"})
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.faults.work import PARTS, WORLDS
 from orchestrator.local import EmbeddedServer
 from tests.support.environment import ROOT, clean_environment
 from tests.support.waiting import eventually
@@ -23,6 +24,39 @@ def test_a_contest_is_held() -> None:
     found = json.loads(done.stdout)["sequence"]
     low, high = found["ratio_to_bare_spread"]
     assert 0 < low <= found["ratio_to_bare"] <= high
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)  # a busy machine kills and starts three dozen processes slowly
+def test_the_same_harm_is_done_to_two_sides() -> None:
+    """To those for which nothing has to be installed."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "--quick",
+        "--json",
+        "--side",
+        "celery",
+        "--side",
+        "mandor",
+        "faults",
+    ]
+    env = {**clean_environment(), **ELSEWHERE}
+    done = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["faults"]
+    assert found["unplayed"] == []
+    killed = {(side, world): found[side]["S1"][world] for side in ("celery", "mandor") for world in WORLDS}
+    runs = killed["celery", "blind"]["runs"]
+    # at least once, and a world that tells nothing: each effect whose process was killed is had again
+    assert (killed["celery", "blind"]["doubled"], killed["celery", "asked"]["doubled"]) == (len(PARTS) * runs, 0)
+    assert (killed["mandor", "blind"]["doubled"], killed["mandor", "blind"]["given_up"]) == (0, runs)
+    for world in ("asked", "keyed"):
+        assert (killed["mandor", world]["doubled"], killed["mandor", world]["given_up"]) == (0, 0)
+    assert all(count["lost"] == count["stuck"] == count["wrong"] == 0 for count in killed.values())
+    assert all(found["mandor"]["S8"][world]["doubled"] == 0 for world in WORLDS)
+    assert found["celery"]["S8"]["blind"]["doubled"] > 0
 
 
 def test_a_bench_that_is_killed_leaves_no_server(tmp_path: Path) -> None:

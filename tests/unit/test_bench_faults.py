@@ -1,0 +1,86 @@
+"""`./dev bench faults`: what is counted, what a step does, and what is said of those that cannot take part."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults import outside
+from benchmarks.faults.contest import Size, Verdicts
+from benchmarks.faults.sides import CELERY, MANDOR
+from benchmarks.faults.verdicts import Count, Seen
+from benchmarks.faults.work import PARTS, WORLDS, act, effects, said
+from workers.faults import log, orders
+from workers.faults.orders import Order
+
+OWN = [said("r", part) for part in PARTS]
+
+
+def counted(seen: Seen) -> Count:
+    count = Count()
+    count.add(seen)
+    return count
+
+
+def test_a_run_in_which_nothing_is_wrong_counts_for_nothing_but_its_time() -> None:
+    count = counted(Seen("r", [1, 1, 1], "done", [OWN[2], OWN[0], OWN[1]], harmed_at=1000, ended_at=3500))
+    assert count.words() == "clean; 2.5 s, 2.5 s at most"
+    assert count.fields()["recovery_ms"] == [2500, 2500]
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (Seen("r", [3, 1, 2], "done", OWN), "3 doubled"),
+        (Seen("r", [1, 0, 1], "done", OWN), "1 lost"),
+        (Seen("r", [1, 0, 1], None), "1 lost, 1 stuck"),
+        (Seen("r", [1, 0, 0], "failed", "dead_lettered"), "1 given up"),
+        (Seen("r", [1, 1, 1], "done", OWN[:2]), "1 wrong"),
+        (Seen("r", [1, 1, 1], "done", [OWN[0], OWN[0], OWN[2]]), "1 wrong"),
+        (Seen("r", [1, 1, 1], "done", [*OWN[:2], said("another", PARTS[2])]), "1 wrong"),
+        (Seen("r", [1, 1, 1], "done", {"status": "rejected"}), "1 wrong"),
+    ],
+)
+def test_each_thing_that_is_wrong_is_counted(seen: Seen, words: str) -> None:
+    assert counted(seen).words() == words
+
+
+def test_the_table_marks_what_a_side_is_not_made_for_and_names_who_is_missing() -> None:
+    found = Verdicts([CELERY, MANDOR], Size(1, ["S4"]), skipped={"relier": "no network"})
+    for side in found.sides:
+        found.counts[side.name, "S4", "blind"] = counted(Seen("r", [2, 1, 1], "done", OWN))
+    text = "\n".join(found.lines())
+    assert "| S4 a step outlasts lease and visibility timeout | 1 doubled † | 1 doubled |" in text
+    assert "relier is left out: no network" in text
+    assert found.fields()["mandor"]["S4"]["blind"]["doubled"] == 1
+
+
+def test_what_cannot_be_installed_is_told(tmp_path: Path) -> None:
+    why = outside.install(str(tmp_path / "no such package"), tmp_path / "libraries")
+    assert why is not None
+    assert "installation failed" in why
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """With a pipe to which somebody listens."""
+    os.mkfifo(tmp_path / log.PIPE)
+    monkeypatch.setenv(log.FOLDER, str(tmp_path))
+    listener = os.open(tmp_path / log.PIPE, os.O_RDWR)
+    yield tmp_path
+    os.close(listener)
+
+
+def test_only_a_world_that_is_asked_or_knows_keys_has_an_effect_once(world: Path) -> None:
+    for part, kind in zip(PARTS, WORLDS, strict=True):
+        assert [act("r", part, kind), act("r", part, kind)] == [said("r", part)] * 2
+    assert [effects(world, "r", part) for part in PARTS] == [2, 1, 1]
+    assert effects(world, "another", "first") == 0
+
+
+def test_a_step_can_be_stopped_between_asking_and_acting(world: Path) -> None:
+    orders.put(world, [Order("o", "r", "first", "acting", "fail")])
+    with pytest.raises(Exception, match="wants this step to fail"):
+        act("r", "first", "asked")
+    assert effects(world, "r", "first") == 0
