@@ -90,12 +90,19 @@ class Hands:
 
     def all_ready(self) -> bool:
         """Whether everybody can work."""
-        return all(self._runner.child(command.name).ready for command in self._commands)
+        return all(self.is_ready(command.name) for command in self._commands)
+
+    def is_ready(self, name: str) -> bool:
+        """Whether this one can work."""
+        return self._runner.child(name).ready
+
+    def group_of(self, name: str) -> int:
+        """The process group of the one that bears, or last bore, this name; its main process has the same number."""
+        return self._runner.child(name).pid
 
     def name_of(self, group: int) -> str | None:
         """Whose process group that is."""
-        names = [command.name for command in self._commands]
-        return next((name for name in names if self._runner.child(name).pid == group), None)
+        return next((command.name for command in self._commands if self.group_of(command.name) == group), None)
 
     def kill(self, name: str) -> None:
         """SIGKILL to a process and all its children."""

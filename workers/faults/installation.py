@@ -6,7 +6,7 @@ What needs the installation's settings is imported once they are this process's 
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import mkfifo
 from pathlib import Path
@@ -57,11 +57,23 @@ def temporary_home(interrupts: Interrupts, *, keep: bool) -> Iterator[Path]:
 
 
 class Installation:
-    """Server and processes of a home. Leaving its context ends them all at once, however far they are."""
+    """Server and processes of a home. Leaving its context ends them all at once, however far they are.
 
-    def __init__(self, home: Path, actions: str, interrupts: Interrupts) -> None:
+    settings: other ones than the kit has; slots: of each step worker.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        actions: str,
+        interrupts: Interrupts,
+        settings: Mapping[str, object] = HASTE,
+        slots: int = hands.SLOTS,
+    ) -> None:
         self._home = home
         self._actions = actions
+        self._settings = settings
+        self._slots = slots
         self._interrupts = interrupts
         self._server = EmbeddedServer(home / "server")
         self._processes = hands.Hands(home / "logs", interrupts)
@@ -85,11 +97,11 @@ class Installation:
         with self._interrupts.held():
             self._server.start()
             self._processes.guard(self._server.pid)
-        env = environment(self._home, self._server.url, self._actions)
+        env = environment(self._home, self._server.url, self._actions, self._settings)
         surroundings.move_into(env)
         _set_up()
         inside = {**env, log.FOLDER: str(self._home)}
-        self._processes.start([hands.witness_command(self._home), *hands.commands(inside)])
+        self._processes.start([hands.witness_command(self._home), *hands.commands(inside, slots=self._slots)])
         return self._floor(driven)
 
     def _floor(self, driven: Driven) -> "Floor":
@@ -98,11 +110,11 @@ class Installation:
         return Floor(self._home, self._server, self._processes, driven)
 
 
-def environment(home: Path, redis_url: str, actions: str) -> dict[str, str]:
+def environment(home: Path, redis_url: str, actions: str, settings: Mapping[str, object] = HASTE) -> dict[str, str]:
     """What every process is started with: nothing of the caller's installation, all of ours."""
     named = {"home": home, "redis_url": redis_url, "embedded": "true", "actions": actions}
     # what a killed worker leaves in the folder of temporary files goes with the home
-    return {**surroundings.clean(**named, **HASTE, **QUIET), "TMPDIR": str(home / "tmp")}
+    return {**surroundings.clean(**named, **settings, **QUIET), "TMPDIR": str(home / "tmp")}
 
 
 def _set_up() -> None:

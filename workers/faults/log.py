@@ -4,9 +4,10 @@ import hashlib
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,13 +78,21 @@ class Log:
         self._place = place
         self._read = 0
         self._acts: list[Act] = []
+        self._of_run: defaultdict[str, list[Act]] = defaultdict(list)
         self._marks = count(1)
 
     def acts(self, *, run_ids: Iterable[str] | None = None, what: str | None = None) -> list[Act]:
         """The lines that are there, of these runs and of this kind."""
-        self._acts += self._news()
-        wanted = None if run_ids is None else set(run_ids)
-        return [act for act in self._acts if (wanted is None or act.run_id in wanted) and what in (None, act.what)]
+        for act in self._news():
+            self._acts.append(act)
+            self._of_run[act.run_id].append(act)
+        return [act for act in self._chosen(run_ids) if what in (None, act.what)]
+
+    def _chosen(self, run_ids: Iterable[str] | None) -> list[Act]:
+        if run_ids is None:
+            return self._acts
+        found = (self._of_run.get(run_id, []) for run_id in set(run_ids))
+        return sorted(chain.from_iterable(found), key=lambda act: act.number)
 
     def mark(self) -> str:
         """Put a line behind all that was told so far; once it is there, so are they."""

@@ -8,8 +8,9 @@ message: `sending` and `sent`; in the place of the step stands the message's kin
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 FILE: Final = "orders.json"
 CARRIED_OUT: Final = "carried-out"
@@ -68,10 +69,19 @@ def key_of(run_id: str, step_id: str) -> str:
 
 def _of(folder: Path, run_id: str, step_id: str) -> list[Order]:
     try:
-        text = (folder / FILE).read_text(encoding="utf-8")
+        stat = (folder / FILE).stat()
     except FileNotFoundError:
         return []
-    return [Order(**one) for one in json.loads(text).get(key_of(run_id, step_id), [])]
+    return [
+        Order(**one) for one in _read(folder / FILE, stat.st_ino, stat.st_mtime_ns).get(key_of(run_id, step_id), [])
+    ]
+
+
+@lru_cache(maxsize=1)
+def _read(file: Path, _inode: int, _mtime_ns: int) -> dict[str, list[dict[str, Any]]]:
+    """All orders of a file that is put there whole and never changed: it is read once, however many places ask."""
+    found: dict[str, list[dict[str, Any]]] = json.loads(file.read_text(encoding="utf-8"))
+    return found
 
 
 def _go(folder: Path, name: str) -> Path:

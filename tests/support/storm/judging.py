@@ -1,0 +1,124 @@
+"""What came of a storm: by the fault kit's invariants, by what is found outside, and by how long lost claims stood."""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from schemas.states import EffectClass, StepStatus
+from tests.support.storm import reclaims, shapes, world
+from tests.support.storm.forecast import SESSION
+from tests.support.storm.reclaims import Claim, Loss, Stood, covered
+from tests.support.storm.weather import Weather
+from workers.faults import report
+from workers.faults.facts import gather
+from workers.faults.floor import Floor
+from workers.faults.invariants import RunFacts, Violation
+from workers.faults.kit import RehearsalFailed
+from workers.faults.report import Outcome, Recovery
+from workers.faults.scene import Scene, Wanted, now_ms
+
+PATIENCE: Final = 2  # times the bound, for a machine that has other work
+PROBED: Final = ("step", "send")  # a worker is asked first what became of it, behind all else in its queue
+
+
+def rehearse(floor: Floor, seed: int) -> None:
+    """One run of all steps without faults; it shows their classes."""
+    name, scene = f"{seed}-rehearsal", Scene("rehearsal", seed)
+    context, plan = shapes.context(shapes.ALL, name), shapes.plan_text(shapes.ALL, name)
+    scene.runs = [_ready_run(name, plan, context)]
+    floor.submit(scene.runs)
+    floor.until_over(scene)
+    view = floor.lookup.run(scene.runs[0].run_id)
+    if view.status != "succeeded":
+        raise RehearsalFailed(f"without any fault the run is {view.status}: {view.reason}")
+    floor.steps = floor.store.views.steps(floor.lookup.ref(floor.lookup.find(view.run_id)))
+
+
+def _ready_run(name: str, plan: str, context: dict[str, Any]) -> Wanted:
+    from orchestrator.policies import FROM_BROKER
+    from schemas.ids import run_id_for
+
+    fields = {"plan": plan, "context": context, "session_id": SESSION, "request_id": name}
+    return Wanted(run_id_for(FROM_BROKER, SESSION, name), fields)
+
+
+def judge(weather: Weather, title: str, seconds: float) -> tuple[Outcome, dict[str, Any]]:
+    """Everything there is to say about it, and figures that a certificate has no line for."""
+    facts = gather(weather.floor, weather.scene)
+    orders = {run.run_id: run.name for run in weather.forecast.runs}
+    complaints = list(world.complaints(weather.floor.folder, weather.ledger_file, facts, orders))
+    facts = [_allowed_for(weather, run) for run in facts]
+    outcome = report.judge(weather.scene, title, facts, seconds, complaints)
+    stood = list(_stood(weather, facts))
+    more = (*_left_standing(facts), *_late(weather, stood))
+    recovered = tuple(Recovery(one.loss.text, one.claim.ended - one.loss.at) for one in stood if _is_ended(one))
+    outcome = replace(outcome, recoveries=recovered, violations=(*outcome.violations, *more))
+    return outcome, _figures(weather, facts, stood)
+
+
+def _allowed_for(weather: Weather, run: RunFacts) -> RunFacts:
+    """The bound is promised for when nothing is broken: in an outage nobody could end the run."""
+    if run.bound_at is None or run.ended_at is None or not run.events:
+        return run
+    return replace(run, bound_at=run.bound_at + covered(weather.outages, run.events[0].at, run.ended_at))
+
+
+def _left_standing(facts: Sequence[RunFacts]) -> Iterator[Violation]:
+    """Undos that were given up, though somebody could have tried again."""
+    for run in facts:
+        for step in run.steps:
+            if step.status == StepStatus.COMPENSATION_FAILED and step.effect != EffectClass.ONCE:
+                yield Violation("end", "loss", run.run_id, f"the undo of {step.id} ({step.effect}) was given up")
+
+
+def _stood(weather: Weather, facts: Sequence[RunFacts]) -> Iterator[Stood]:
+    """Claims whose holder was killed or frozen, by the storm or by an order."""
+    by_pid: defaultdict[int, list[Claim]] = defaultdict(list)
+    for run in facts:
+        for claim in reclaims.claims(run.run_id, run.events):
+            by_pid[claim.pid].append(claim)
+    deaths = [act for act in weather.floor.log.acts(what="ordered") if act.details["deed"] == "die"]
+    ordered = [Loss(act.pid, act.at, f"child killed, {act.details['place']}") for act in deaths]
+    return reclaims.stood([*weather.losses, *ordered], by_pid)
+
+
+def _late(weather: Weather, stood: Sequence[Stood]) -> Iterator[Violation]:
+    """Claims that stood for more than the bound allows, and twice that for a busy machine."""
+    given = weather.floor.settings
+    most_ms = round(1000 * PATIENCE * (given.lease_s + 2 * given.sweep_s))
+    for one in stood:
+        ms = one.ms(weather.outages)
+        if not _is_asked(one) and ms > most_ms:
+            text = f"{one.claim.kind} {one.claim.step_id} stood for {ms / 1000:.1f} s behind: {one.loss.text}"
+            yield Violation("reclaim", "stuck", one.claim.run_id, text)
+
+
+def _is_asked(one: Stood) -> bool:
+    return (one.claim.kind, one.claim.step_id) == PROBED
+
+
+def _is_ended(one: Stood) -> bool:
+    return one.claim.ended != reclaims.FOREVER
+
+
+def _figures(weather: Weather, facts: Sequence[RunFacts], stood: Sequence[Stood]) -> dict[str, Any]:
+    asserted = sorted(one.ms(weather.outages) for one in stood if not _is_asked(one) and _is_ended(one))
+    shape_of = {run.run_id: run.shape for run in weather.forecast.runs}
+    acts = Counter(act.details["deed"] for act in weather.floor.log.acts(what="ordered"))
+    return {
+        "ends_by_shape": {
+            f"{shape} {status}": count
+            for (shape, status), count in sorted(Counter((shape_of[run.run_id], run.status) for run in facts).items())
+        },
+        "attempts_beyond_the_first": sum(act.what == "began" and act.attempt > 1 for run in facts for act in run.acts),
+        "claims_lost": len(stood),
+        "claims_lost_by": dict(Counter(one.loss.text.partition(",")[0] for one in stood)),
+        "stood_ms": {"median": statistics.median(asserted), "slowest": asserted[-5:]} if asserted else {},
+        "claims_lost_in_calm": sum(not covered(weather.outages, one.loss.at, one.claim.ended) for one in stood),
+        "outages_s": round(covered(weather.outages, 0, now_ms()) / 1000),
+        "ordered": dict(acts),
+        "late": sum(len(run.late) for run in facts),
+        "letters": dict(Counter(reason for run in facts for reasons in run.letters.values() for reason in reasons)),
+    }
