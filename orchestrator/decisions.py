@@ -267,9 +267,8 @@ def _resolve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
     if state.generation != decision.generation:
         return f"other_generation:{state.generation}"
     landed, text = bool(details["landed"]), canonical_text(details.get("result"))
-    if details.get("fence", step.fence) != step.fence:
-        return "not_closed"  # the person spoke of an earlier attempt
-    if step.status == StepStatus.IN_DOUBT:
+    fence = int(details.get("fence", step.fence))  # of the attempt that the person spoke of
+    if step.status == StepStatus.IN_DOUBT and step.fence == fence:
         try:
             answer = _landed_elsewhere(desk, row, step) or desk.ledger.answer_effect(
                 decision.id, row.run_id, step_id, step.fence, step.token, landed, text
@@ -280,7 +279,7 @@ def _resolve(desk: Desk, row: LedgerRun, decision: Decision) -> str:
             return "not_closed" if isinstance(answer, NotClosed) else "carried_out"
         landed, text = answer.state is EffectState.LANDED, answer.result_text or text
     made = (decision.generation, decision.made_by)
-    reply = desk.store.runs.resolve(ref, step_id, *made, landed=landed, result_text=text, call_id=decision.id)
+    reply = desk.store.runs.resolve(ref, step_id, fence, *made, landed=landed, result_text=text, call_id=decision.id)
     return _told(desk, reply)
 
 

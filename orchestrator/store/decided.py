@@ -39,6 +39,11 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
+class NotClosed:
+    """What was said is about an earlier attempt of the step."""
+
+
+@dataclass(frozen=True, slots=True)
 class Retried:
     """The run is started over. total: steps of the new generation's chord; planned_anew: it has none yet."""
 

@@ -3,7 +3,18 @@
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from orchestrator.store.decided import Ending, Kept, NoStep, Noted, Paused, Resumed, Retried, StillInDoubt, TooLate
+from orchestrator.store.decided import (
+    Ending,
+    Kept,
+    NoStep,
+    NotClosed,
+    Noted,
+    Paused,
+    Resumed,
+    Retried,
+    StillInDoubt,
+    TooLate,
+)
 from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
 from orchestrator.store.keys import of_member
 from orchestrator.store.new import NewPlan, NewRun, NewStep
@@ -204,25 +215,28 @@ class Runs:
         self,
         ref: RunRef,
         step_id: str,
+        fence: int,
         generation: int,
         by: str,
         *,
         landed: bool,
         result_text: str = "null",
         call_id: str | None = None,
-    ) -> Settlement:
-        """Say what became of a step in doubt. Its effect row must say so before."""
+    ) -> Settlement | NotClosed:
+        """Say what became of the attempt with this fence, which left its step in doubt. Its effect row must say so
+        before."""
         reply = self._call(
             "resolve",
             ref,
             step_id=step_id,
+            fence=fence,
             generation=generation,
             by=by,
             landed=int(landed),
             result_text=result_text,
             call_id=call_id,
         )
-        return _settlement(reply, ref)
+        return NotClosed() if reply.word == "not_closed" else _settlement(reply, ref)
 
     def retry(
         self,

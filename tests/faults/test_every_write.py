@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.decisions import CARRIED_OUT
 from orchestrator.ledger import LedgerRun
 from schemas.ids import RunRef
 from tests.support.changes import OPERATORS, RECOVERY, scripts, transactions
@@ -250,7 +251,7 @@ def judged(mortals: Mortals, story: Story, ref: RunRef, usual: Outcome, *, death
     wrong = [] if row.status in allowed else [f"it is {row.status}, not {allowed}"]
     if state is None or (state.status, _ended_in(mortals, ref)) != (row.status, row.version):
         wrong.append(f"the store says {state}, the ledger {row.status} {row.version}")
-    wrong += [*_events(mortals, ref), *of_effects(mortals, story, ref)]
+    wrong += [*_events(mortals, ref), *_answers(mortals, ref), *of_effects(mortals, story, ref)]
     wrong += _letters(mortals, row, ref)
     return [*wrong, *_unlike(outcome(mortals, story, ref), usual)]
 
@@ -280,6 +281,27 @@ def _events(mortals: Mortals, ref: RunRef) -> Iterator[str]:
         paused = event.event == "run.paused" or (paused and event.event not in ("run.resumed", "run.retried"))
         if paused and event.event == "step.claimed":
             yield f"{event.fields['step_id']} began while its run was paused"
+
+
+SAID = {
+    "run.cancel": ("cancel", "ending"),
+    "run.paused": ("pause", "paused"),
+    "run.resumed": ("resume", "resumed"),
+    "run.retried": ("retry", "retried"),
+    "step.approved": ("approve", ""),
+    "step.refused": ("approve", ""),
+    "step.resolved": ("resolve", ""),
+}  # by what a run follows a decision: which, and the first word of its outcome, if the event does not tell
+
+
+def _answers(mortals: Mortals, ref: RunRef) -> Iterator[str]:
+    """People are told what the run did upon their word, no more and no less."""
+    decisions = [(one.kind, (one.outcome or "").partition(":")[0]) for one in mortals.ledger.decisions_of(ref.run_id)]
+    told = sorted((kind, word) for kind, word in decisions if word in CARRIED_OUT)
+    events = [event for event in mortals.store.views.events(ref) if event.event in SAID]
+    done = sorted((kind, word or event.fields["outcome"]) for event in events for kind, word in [SAID[event.event]])
+    if told != done:
+        yield f"people were answered {decisions}, the run did {done}"
 
 
 def _letters(mortals: Mortals, row: LedgerRun, ref: RunRef) -> Iterator[str]:

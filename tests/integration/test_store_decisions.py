@@ -95,7 +95,7 @@ def test_a_doubt_waits_for_a_person_and_the_rest_goes_on(scene: Scene) -> None:
     assert (scene.run_status, scene.status("a")) == ("running", "in_doubt")
     scene.claim("c")
     assert sent(scene.complete("c")) == []
-    assert sent(runs.resolve(scene.ref, "a", 1, "ann", landed=True, result_text='"it was"')) == ["b"]
+    assert sent(runs.resolve(scene.ref, "a", scene.fences["a"], 1, "ann", landed=True, result_text='"it was"')) == ["b"]
     assert scene.store.views.result(scene.ref, "a") == '"it was"'
 
 
@@ -116,7 +116,7 @@ def test_not_landed_lets_the_step_run_again_with_all_its_attempts(scene: Scene) 
     scene.accept(on_doubt="wait").admit(new_step("a", 0, effect="once", max_attempts=1))
     scene.claim("a")
     scene.store.guard.fail_step(scene.ref, "a", scene.fences["a"], "claim-a", Fact.MAYBE, "{}", True)
-    scene.store.runs.resolve(scene.ref, "a", 1, "ann", landed=False)
+    scene.store.runs.resolve(scene.ref, "a", scene.fences["a"], 1, "ann", landed=False)
     granted = scene.claim("a", "claim-again")
     assert (granted.attempt, granted.fence > 2) == (1, True)
 
@@ -161,9 +161,9 @@ def test_a_word_about_an_earlier_doubt_says_nothing_of_a_later_one(scene: Scene,
     runs = scene.store.runs
     scene.accept(on_doubt="wait").admit(new_step("a", 0, effect="once"))
     doubt(scene, "first")
-    answered = runs.resolve(scene.ref, "a", 1, "ann", landed=False, call_id="said")
+    answered = runs.resolve(scene.ref, "a", scene.fences["a"], 1, "ann", landed=False, call_id="said")
     doubt(scene, "second")
-    assert runs.resolve(scene.ref, "a", 1, "ann", landed=landed, call_id="said") == answered
+    assert runs.resolve(scene.ref, "a", scene.fences["a"], 1, "ann", landed=landed, call_id="said") == answered
     assert scene.status("a") == "in_doubt"
 
 
@@ -176,13 +176,13 @@ def test_what_was_answered_is_answered_when_the_run_has_gone_on(scene: Scene) ->
     scene.complete("a")
     scene.claim("b")
     scene.store.guard.fail_step(scene.ref, "b", scene.fences["b"], "claim-b", Fact.MAYBE, "{}", True)
-    resolved = runs.resolve(scene.ref, "b", 1, "ann", landed=False, call_id="resolved")
+    resolved = runs.resolve(scene.ref, "b", scene.fences["b"], 1, "ann", landed=False, call_id="resolved")
     scene.claim("b", "again")
     ending = runs.cancel(scene.ref, 1, call_id="cancelled")
     scene.store.guard.complete_step(scene.ref, "b", scene.fences["b"], "again", "{}")
     runs.settle(scene.ref, 1)
     assert runs.approve(scene.ref, "a", 1, "ann", allowed=True, call_id="approved") == approved
-    assert runs.resolve(scene.ref, "b", 1, "ann", landed=False, call_id="resolved") == resolved
+    assert runs.resolve(scene.ref, "b", scene.fences["b"], 1, "ann", landed=False, call_id="resolved") == resolved
     assert runs.cancel(scene.ref, 1, call_id="cancelled") == ending
 
 
@@ -227,7 +227,7 @@ def test_a_once_step_in_doubt_must_be_settled_before_a_retry(scene: Scene) -> No
     fail(scene, "a", Fact.MAYBE)
     runs = scene.store.runs
     assert runs.retry(scene.ref, 1, "ann", 3_600_000) == StillInDoubt("a")
-    runs.resolve(scene.ref, "a", 1, "ann", landed=False)
+    runs.resolve(scene.ref, "a", scene.fences["a"], 1, "ann", landed=False)
     assert sent(runs.retry(scene.ref, 1, "ann", 3_600_000)) == ["a"]
 
 

@@ -222,7 +222,9 @@ EVENTS: dict[str, Callable[[Scene, Rule], Any]] = {
     "check_dispatch": lambda s, r: s.store.runs.check_dispatch(s.ref, "x", r.guard != "backlog"),
     "cancel": lambda s, r: s.store.runs.cancel(s.ref, s.generation),
     "approve": lambda s, r: s.store.runs.approve(s.ref, "x", s.generation, "ann", allowed="refused" not in r.guard),
-    "resolve": lambda s, r: s.store.runs.resolve(s.ref, "x", 1, "ann", landed=r.guard == "landed"),
+    "resolve": lambda s, r: s.store.runs.resolve(
+        s.ref, "x", s.fences.get("x", 0), 1, "ann", landed=r.guard == "landed"
+    ),
     "wait_over": lambda s, r: s.store.runs.wait_over(s.ref, "x"),
     "retry": lambda s, r: s.store.runs.retry(s.ref, 1, "ann", 3_600_000, ["x"] if "again" in r.guard else []),
 }

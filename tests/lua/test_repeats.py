@@ -170,8 +170,11 @@ CALLS: dict[str, tuple[Act, Act]] = {
     "resume": (paused, lambda s: s.store.runs.resume(s.ref, 1, "ann")),
     "approve": (needs_approval, lambda s: s.store.runs.approve(s.ref, "x", 1, "ann", allowed=True)),
     "approve, refused": (needs_approval, lambda s: s.store.runs.approve(s.ref, "x", 1, "ann", allowed=False)),
-    "resolve": (doubtful, lambda s: s.store.runs.resolve(s.ref, "x", 1, "ann", landed=True)),
-    "resolve, not landed": (doubtful, lambda s: s.store.runs.resolve(s.ref, "x", 1, "ann", landed=False)),
+    "resolve": (doubtful, lambda s: s.store.runs.resolve(s.ref, "x", s.fences["x"], 1, "ann", landed=True)),
+    "resolve, not landed": (
+        doubtful,
+        lambda s: s.store.runs.resolve(s.ref, "x", s.fences["x"], 1, "ann", landed=False),
+    ),
     "wait_over": (nobody_answered, lambda s: s.store.runs.wait_over(s.ref, "x")),
     "retry": (failed, lambda s: s.store.runs.retry(s.ref, 1, "ann", 3_600_000)),
     "retry_due": (backing_off, lambda s: s.store.runs.retry_due(s.ref, "x")),
