@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from orchestrator.errors import ConfigError
 from orchestrator.home import embedded_url
+from schemas.policy import Rung
 
 PREFIX = "MANDOR_"
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
@@ -82,6 +83,15 @@ class Settings(BaseSettings):
     inputs_bytes: Count = Field(1024 * 1024, description="largest sum of results that one step refers to")
     file_bytes: Count = Field(1024 * 1024, description="largest file that a step of create_file writes")
     record_bytes: Count = Field(1024 * 1024, description="largest record that a step of mutate_record leaves")
+
+    # commands of run_command; policy may narrow them
+    min_rung: Rung = Field(
+        Rung.NAMESPACES, description="weakest sandbox for commands; `rlimits` is none: see sandbox.md"
+    )
+    command_memory_bytes: Count = Field(512 * 1024 * 1024, description="address space of each process of a command")
+    command_processes: Count = Field(64, description="processes and threads of a command at a time")
+    command_output_bytes: Count = Field(64 * 1024 * 1024, description="output of a command; beyond it, it is ended")
+    sandbox_uid: int = Field(65_534, ge=1, le=2**31, description="user of commands, where a worker is root")
 
     planner_timeout_s: Seconds = Field(110.0, description="time limit of planning a run once, repairs included")
     planner_attempts: int = Field(3, ge=1, le=100, description="tries of planning a run in all")

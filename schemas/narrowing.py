@@ -3,6 +3,7 @@
     common   both sets' members; null names every member          associative, commutative, idempotent
     least    the smaller number                                    associative, commutative, idempotent
     most     the larger number, where waiting longer asks less     associative, commutative, idempotent
+    stronger the sandbox that holds more                           associative, commutative, idempotent
     all_of   every name that either says                           associative, commutative, idempotent
     either   true, once anybody has said so                        associative, commutative, idempotent
     first    the first word; no word is narrower than another      associative, idempotent
@@ -57,6 +58,11 @@ def most(one: float, other: float) -> float:
     return max(one, other)
 
 
+def stronger(one: Any, other: Any) -> Any:
+    """The sandbox that holds more."""
+    return one if one.is_at_least(other) else other
+
+
 def first(one: Any, other: Any) -> Any:
     """The earlier word, if there is one."""
     return other if one is None else one
@@ -75,6 +81,10 @@ FIELDS: Final[Mapping[str, Meet]] = {
     "file_bytes": least,
     "record_bytes": least,
     "wait_s": least,
+    "min_rung": stronger,
+    "command_memory_bytes": least,
+    "command_processes": least,
+    "command_output_bytes": least,
     "on_failure": first,
     "require_compensation": either,
     "approvals": all_of,

@@ -53,6 +53,22 @@ class OnDoubt(StrEnum):
 Doubting = Annotated[OnDoubt, Field(strict=False)]
 
 
+class Rung(StrEnum):
+    """What fences a command in, from the strongest: see docs/sandbox.md. The last is a choice of the operator's."""
+
+    BUBBLEWRAP = "bubblewrap"
+    NAMESPACES = "namespaces"
+    RLIMITS = "rlimits"
+
+    def is_at_least(self, other: "Rung") -> bool:
+        """Whether this one is as strong, or stronger."""
+        ladder = tuple(Rung)
+        return ladder.index(self) <= ladder.index(other)
+
+
+AtLeast = Annotated[Rung, Field(strict=False)]
+
+
 class ActionLimits(Strict):
     """The limits of one action, in seconds where a name says so."""
 
@@ -115,6 +131,7 @@ class Policy(Strict):
     to compensate. require_compensation: the door refuses effects that nothing can undo. approvals: actions whose steps
     start only when a person agrees. on_doubt: null means to end. wait_s: how long a wait for a person lasts at most;
     then it counts as failure. quotas: how much of single actions there may be in a run.
+    min_rung: the weakest sandbox that a command may run in. command_*: of each process, of a command, of its streams.
     """
 
     actions: Actions | None = None
@@ -129,6 +146,10 @@ class Policy(Strict):
     file_bytes: Count = 1024 * 1024
     record_bytes: Count = 1024 * 1024
     wait_s: Seconds = 86_400.0
+    min_rung: AtLeast = Rung.NAMESPACES
+    command_memory_bytes: Count = 512 * 1024 * 1024
+    command_processes: Count = 64
+    command_output_bytes: Count = 64 * 1024 * 1024
     on_failure: Failing | None = None
     require_compensation: bool = False
     approvals: Actions = frozenset()
@@ -199,6 +220,10 @@ class PolicyRequest(Strict):
     file_bytes: Count | None = None
     record_bytes: Count | None = None
     wait_s: Seconds | None = None
+    min_rung: AtLeast | None = None
+    command_memory_bytes: Count | None = None
+    command_processes: Count | None = None
+    command_output_bytes: Count | None = None
     on_failure: Failing | None = None
     require_compensation: bool | None = None
     approvals: Actions | None = None

@@ -33,6 +33,7 @@ from workers.newplan import limits_of
 from workers.planners.llm.configured import configured_model
 from workers.registry import registry
 from workers.reports import Done, GivenUp, Later, Nothing, Planned, Report
+from workers.sandbox import ladder
 from workers.services import Letter, Services
 from workers.workspace import Workspaces
 
@@ -177,7 +178,17 @@ def _load_before_forking(**_: Any) -> None:
         for action in registry.actions():
             limit_s = limits_of(action.spec, policy).timeout_s
             startup.check_time_limit(given, action.spec.name, limit_s, policy.stop_grace_s)
+        _look_for_sandboxes(given)
         _watch_over(given)
+
+
+def _look_for_sandboxes(given: Settings) -> None:
+    """Once, before children are forked, where steps are done; health shows what was found."""
+    watch = watched.current()
+    if watch is None or watch.does("steps"):
+        best = ladder.look_again(given).best
+        if watch is not None:
+            watch.about["sandbox"] = best or "none"
 
 
 def _watch_over(given: Settings) -> None:

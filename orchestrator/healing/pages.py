@@ -1,8 +1,8 @@
 """The pages of a process: /livez, /readyz, /health and /metrics."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -20,12 +20,15 @@ _JSON: Final = [("Content-Type", "application/json"), ("Cache-Control", "no-stor
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """live, ready: the states of a moment. registry: what /metrics shows."""
+    """live, ready: the states of a moment. registry: what /metrics shows; about: what
+    /health says besides.
+    """
 
     role: str
     live: Callable[[], Sequence[State]]
     ready: Callable[[], Sequence[State]]
     registry: CollectorRegistry
+    about: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         """The WSGI application."""
@@ -50,6 +53,7 @@ class Pages:
             said["failing"] = failing
         if path == "/health":
             said["checks"] = [state.as_json() for state in states]
+            said |= {"about": dict(self.about)} if self.about else {}
         return FAILING if failing else OK, said
 
 

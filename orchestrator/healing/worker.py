@@ -40,6 +40,7 @@ class Watch:
         self.role = roles.role_of(who.queues, given.queue_prefix)
         self.progress = Progress(given.wedged_s, given.memory_mib)
         self.files: counting.Files | None = None
+        self.about: dict[str, str] = {}
         self._who = who
         self._live = Memory()
         self._told = Memory()
@@ -173,7 +174,7 @@ class Watch:
         given, role = self.settings, self.role
         registry = CollectorRegistry()
         registry.register(self)
-        pages = Pages(role, self.live, self.ready, registry)
+        pages = Pages(role, self.live, self.ready, registry, self.about)
         try:
             url = serving.serve(
                 pages, given.health_address, roles.port_of(given, role), named=roles.is_port_named(role)

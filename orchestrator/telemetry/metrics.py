@@ -9,9 +9,10 @@ from typing import Any, Final, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from orchestrator import names
-from orchestrator.telemetry import aftermath, events, planned, recovered, signals
+from orchestrator.telemetry import aftermath, commands, events, planned, recovered, signals
 from orchestrator.telemetry.events import Occurrence
 from schemas.dead_letter import DeadLetterKind
+from schemas.policy import Rung
 from schemas.states import RUN_TERMINAL
 
 OTHER: Final = "other"
@@ -77,6 +78,7 @@ class Metrics:
         self._judged_by(actions)
         self._runs()
         self._attempts()
+        self._commands()
         self._meetings()
         self._control()
 
@@ -206,6 +208,13 @@ class Metrics:
                 (failed if fact.verdict == "Failed" else doubtful).inc()
 
         self._on(events.ClaimEnded, claim_ended)
+
+    # ---- commands
+
+    def _commands(self) -> None:
+        run = self._labelled("mandor_commands_total", "Commands that were started.", "rung", list(Rung))
+        self._on(commands.CommandRun, lambda fact: run(fact.rung).inc())
+        self._each(commands.SandboxFailed, "mandor_sandbox_failures_total", "Sandboxes that could not be made.")
 
     # ---- when things meet that should not
 

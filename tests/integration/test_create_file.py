@@ -1,7 +1,7 @@
 """The hostile plans of the corpus that write files: refused at the door or in the workspace, with nothing outside.
 
-What a case would do with run_command beforehand (planting links, pipes and folders) is done by the test, for no command
-runs without a sandbox.
+What a case would do with run_command beforehand (planting links, pipes and folders) is done by the test: here they are
+there even if a sandbox would not let a command plant them.
 """
 
 import json

@@ -440,16 +440,6 @@ def test_a_doubt_that_is_cut_off_where_a_worker_lacked_its_action_is_no_such_let
     assert bench.letters == []
 
 
-def test_run_command_is_refused_without_a_sandbox(bench: Workbench) -> None:
-    from workers.actions.commands import run_command
-
-    bench.registry._add_action(run_command)
-    run = bench.planned({"action": "run_command", "params": {"command": "true"}})
-    assert isinstance(run.deliver(), GivenUp)
-    assert run.error()["kind"] == "no_sandbox_rung"
-    assert run.step().status == "failed"
-
-
 # ---- transactions
 
 

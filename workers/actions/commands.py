@@ -1,22 +1,81 @@
 """run_command: a shell command, in a sandbox only. Without a rung that fences it in, the step is refused."""
 
-from typing import NoReturn
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.admission import CommandLine
+from orchestrator.settings import settings
+from orchestrator.telemetry import commands as facts
+from orchestrator.telemetry import logs
+from schemas.policy import Policy, Rung
 from workers.context import Context
 from workers.outcomes import NoEffect, PermanentError
 from workers.registry import action
+from workers.sandbox import ladder
+from workers.sandbox.jobs import (
+    Ended,
+    Exited,
+    Flooded,
+    Job,
+    Limits,
+    SandboxFailed,
+    Signalled,
+    TimedOut,
+)
+from workers.sandbox.ownership import hand_to
+from workers.sandbox.running import run
 
 DEFAULT_TIMEOUT_MS = 5_000
 MAX_TIMEOUT_MS = 30_000
+GRACE_S: Final = 1.0  # from SIGTERM to the end of everything, at the command's time limit
+_SHELL: Final = ("/bin/sh", "-c")  # inside the sandbox; nothing outside goes through a shell
+_KEPT_PARTS: Final = 4  # head and tail of two streams
+_WIDEST: Final = 6  # characters of JSON that one byte may become
+_SAID_BYTES: Final = 400
+_TOO_LONG: Final = 7  # E2BIG
 
 
 class NoSandboxRung(PermanentError, NoEffect):
     """No sandbox of the strength that policy asks for is at hand, so nothing was started."""
 
     kind = "no_sandbox_rung"
+
+
+class SandboxUnavailable(NoEffect):
+    """The sandbox could not be made this time, so nothing was started."""
+
+    kind = "sandbox_failed"
+
+
+class CommandTooLong(PermanentError, NoEffect):
+    """The kernel takes no argument of this length, so nothing was started."""
+
+    kind = "command_too_long"
+
+
+class CommandFailed(PermanentError):
+    """The command ended with another code than 0."""
+
+    kind = "command_failed"
+
+
+class CommandKilled(PermanentError):
+    """A signal ended the command."""
+
+    kind = "command_killed"
+
+
+class CommandTimedOut(PermanentError):
+    """The command was ended at its time limit."""
+
+    kind = "timed_out"
+
+
+class CommandFlooded(PermanentError):
+    """The command was ended because it wrote more than policy allows."""
+
+    kind = "command_flooded"
 
 
 class RunCommand(BaseModel):
@@ -29,29 +88,122 @@ class RunCommand(BaseModel):
 
 
 class CommandResult(BaseModel):
-    """Head and tail are the bounded first and last part of a stream, decoded with replacement characters."""
+    """Head and tail are the bounded first and last part of a stream, decoded with replacement characters; *_bytes: how
+    much there was in all. sandboxed: false where the operator lets commands run without a sandbox.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     exit_code: int
     stdout_head: str
     stdout_tail: str
+    stdout_bytes: int
     stderr_head: str
     stderr_tail: str
+    stderr_bytes: int
     duration_ms: int
     rung: str
+    sandboxed: bool
 
 
-@action("run_command", effect="once", attempts=1)
-def run_command(_: RunCommand, ctx: Context) -> CommandResult:
+@action("run_command", effect="once", attempts=2)  # once more where it was not started, on what works by then
+def run_command(params: RunCommand, ctx: Context) -> CommandResult:
     """Run a shell command in the run's workspace."""
-    refuse(ctx)
+    found = ladder.current(settings())
+    rung = found.choose(ctx.policy.min_rung) or _refuse(ctx)
+    workspace = ctx.workspace.path
+    hand_to(workspace, found.host.uid, found.host.gid)
+    job = Job((*_SHELL, params.command), workspace, _limits(params, ctx.policy))
+    try:
+        ended = run(rung, found.host, job, ctx.check)
+    except SandboxFailed as failed:
+        raise _not_started(rung, failed) from None
+    logs.emit(facts.CommandRun(rung, _word(ended), ended.duration_ms))
+    return _result(ended, rung)
 
 
-def refuse(ctx: Context) -> NoReturn:
-    """Say that nothing was run, and why."""
+def _limits(params: RunCommand, policy: Policy) -> Limits:
+    return Limits(
+        timeout_s=params.timeout_ms / 1000,
+        grace_s=GRACE_S,
+        memory_bytes=policy.command_memory_bytes,
+        processes=policy.command_processes,
+        kept_bytes=policy.result_bytes // (_KEPT_PARTS * _WIDEST + 1),
+        output_bytes=policy.command_output_bytes,
+    )
+
+
+# ---- nothing was started
+
+
+def _refuse(ctx: Context) -> Any:
     ctx.log.warning("command.refused", reason=NoSandboxRung.kind)
     raise NoSandboxRung(
-        "this worker has no sandbox to run commands in",
-        hint="offer the work as an action of your own, or leave run_command out of the policy's actions",
+        f"this worker has no sandbox as strong as {ctx.policy.min_rung}",
+        hint="see docs/sandbox.md, or leave run_command out of the policy's actions",
     )
+
+
+def _not_started(rung: Rung, failed: SandboxFailed) -> NoEffect:
+    if failed.doing == "exec" and failed.number == _TOO_LONG:
+        return CommandTooLong(
+            "the command is too long for this system", path="params.command", hint="put it into a file"
+        )
+    logs.emit(facts.SandboxFailed(rung, failed.doing, failed.number))
+    ladder.look_again(settings())
+    return SandboxUnavailable(failed.message, hint="nothing was started; what works now was looked up again")
+
+
+# ---- something was
+
+
+def _word(ended: Ended) -> str:
+    match ended.end:
+        case Exited():
+            return "exit"
+        case Signalled():
+            return "signal"
+        case TimedOut():
+            return "timed_out"
+    return "flooded"
+
+
+def _result(ended: Ended, rung: Rung) -> CommandResult:
+    """The result of a command that ended with 0; any other is an error."""
+    match ended.end:
+        case Exited(code=0):
+            return _success(ended, rung)
+        case Exited(code=code):
+            raise CommandFailed(f"the command ended with code {code}{_last_words(ended)}")
+        case Signalled(number=number):
+            raise CommandKilled(f"signal {number} ended the command{_last_words(ended)}")
+        case TimedOut():
+            raise CommandTimedOut(f"the command was ended at its time limit{_last_words(ended)}")
+        case Flooded():
+            total = ended.stdout.bytes + ended.stderr.bytes
+            raise CommandFlooded(f"the command was ended after {total} bytes of output, more than policy allows")
+
+
+def _success(ended: Ended, rung: Rung) -> CommandResult:
+    return CommandResult(
+        exit_code=0,
+        stdout_head=_text(ended.stdout.head),
+        stdout_tail=_text(ended.stdout.tail),
+        stdout_bytes=ended.stdout.bytes,
+        stderr_head=_text(ended.stderr.head),
+        stderr_tail=_text(ended.stderr.tail),
+        stderr_bytes=ended.stderr.bytes,
+        duration_ms=ended.duration_ms,
+        rung=rung.value,
+        sandboxed=rung is not Rung.RLIMITS,
+    )
+
+
+def _last_words(ended: Ended) -> str:
+    """What the command said last about it."""
+    said = _text((ended.stderr.head + ended.stderr.tail)[-_SAID_BYTES:]).strip()
+    return f"; its last words: {said}" if said else ""
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")

@@ -173,7 +173,7 @@ def test_the_policy_is_shown_with_where_each_value_comes_from(
     assert terms["approvals"] == (["mutate_recrod"], "request", None)
     actions = {one["action"]: {term["field"]: term for term in one["terms"]} for one in answer["actions"]}
     assert (actions["create_file"]["steps"]["value"], actions["create_file"]["steps"]["source"]) == (2, "request")
-    assert (actions["run_command"]["attempts"]["value"], actions["run_command"]["attempts"]["source"]) == (1, "action")
+    assert (actions["run_command"]["attempts"]["value"], actions["run_command"]["attempts"]["source"]) == (2, "action")
     assert answer["unknown"] == [{"field": "approvals", "name": "mutate_recrod", "hint": "did you mean mutate_record?"}]
     assert answer["policy_hash"] == policy_hash(policies.resolve(Settings(), inputs.read_policy(str(narrower))))
 

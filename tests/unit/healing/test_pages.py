@@ -65,6 +65,15 @@ def test_what_fails_is_named_with_its_time_and_mend() -> None:
     assert [ask(url, path)[0] for path in ("/livez", "/readyz", "/health")] == [503, 200, 503]
 
 
+def test_what_else_there_is_to_know_is_on_the_page_for_people() -> None:
+    about = {"sandbox": "none"}
+    pages = Pages("steps", list, list, CollectorRegistry(), about)
+    url = serving.serve(pages, "127.0.0.1", 0, named=False)
+    about["sandbox"] = "bubblewrap"  # found after the page is served
+    assert ask(url, "/health")[1]["about"] == {"sandbox": "bubblewrap"}
+    assert "about" not in ask(url, "/readyz")[1]
+
+
 def test_metrics_and_whatever_else_is_asked_for() -> None:
     url = served([], [])
     assert "here 1.0" in ask(url, "/metrics")[1]

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from orchestrator.policies import installation_policy
 from orchestrator.settings import Settings
 from schemas.narrowing import PolicyWidened
-from schemas.policy import Policy, PolicyRequest, SomeLimits, meet, policy_hash, policy_text
+from schemas.policy import Policy, PolicyRequest, Rung, SomeLimits, meet, policy_hash, policy_text
 
 
 def asking(**fields: Any) -> PolicyRequest:
@@ -34,6 +34,7 @@ def test_asking_for_nothing_changes_nothing() -> None:
     [
         *("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "wait_s"),
         *("result_bytes", "inputs_bytes", "plan_bytes", "file_bytes", "record_bytes"),
+        *("command_memory_bytes", "command_processes", "command_output_bytes"),
     ],
 )
 def test_limits_go_down_only(name: str) -> None:
@@ -43,6 +44,15 @@ def test_limits_go_down_only(name: str) -> None:
     with pytest.raises(PolicyWidened, match=rf"^{name}: the request asks for [\d.]+, allowed is [\d.]+$") as caught:
         narrowed({name: allowed - 2}, {name: allowed - 1})
     assert (caught.value.field, caught.value.base, caught.value.asked) == (name, allowed - 2, allowed - 1)
+
+
+def test_a_sandbox_gets_stronger_only() -> None:
+    assert narrowed({"min_rung": "bubblewrap"}).min_rung is Rung.BUBBLEWRAP
+    assert narrowed({"min_rung": "bubblewrap"}, {}).min_rung is Rung.BUBBLEWRAP
+    alone = Policy(min_rung=Rung.RLIMITS)
+    assert narrowed({"min_rung": "namespaces"}, base=alone).min_rung is Rung.NAMESPACES
+    with pytest.raises(PolicyWidened, match=r"^min_rung: the request asks for rlimits, allowed is namespaces$"):
+        narrowed({"min_rung": "rlimits"})
 
 
 def test_sets_become_smaller_only() -> None:

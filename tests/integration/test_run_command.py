@@ -1,0 +1,133 @@
+"""The action run_command, delivered like any step: what it answers, what it refuses, what may be tried again."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.settings import Settings
+from schemas.policy import Policy, Rung
+from tests.support.sandboxes import ladder as whole_ladder
+from tests.support.servers import Server
+from tests.support.workbench import Run, Workbench, workbench
+from workers.actions.commands import run_command
+from workers.reports import Done, GivenUp, Later
+from workers.sandbox import ladder
+from workers.sandbox.ladder import Ladder
+
+STOP = Policy.model_validate({"on_failure": "stop"})
+
+
+@pytest.fixture
+def bench(redis_server: Server, namespace: str, tmp_path: Path) -> Workbench:
+    made = workbench(redis_server.url, namespace, tmp_path)
+    made.registry._add_action(run_command)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def found() -> Iterator[Ladder]:
+    """What works here; each test may put something else in its place."""
+    ladder._found[:] = [ladder.find(Settings())]
+    yield ladder._found[0]
+    ladder._found.clear()
+
+
+def command(bench: Workbench, line: str, *, policy: Policy | None = STOP, **params: Any) -> Run:
+    """A run of one command."""
+    return bench.planned({"action": "run_command", "params": {"command": line, **params}}, policy=policy)
+
+
+def result(run: Run) -> dict[str, Any]:
+    """What the step has answered."""
+    import json
+
+    text = run.bench.store.views.result(run.ref, "s0")
+    assert text is not None
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+def test_the_result_says_what_was_written_and_what_fenced_it_in(bench: Workbench, found: Ladder) -> None:
+    run = command(bench, "echo out; echo err >&2; printf '\\377'")
+    assert isinstance(run.deliver(), Done)
+    assert found.best is not None
+    assert {name: value for name, value in result(run).items() if name != "duration_ms"} == {
+        "exit_code": 0,
+        "stdout_head": "out\n\ufffd",
+        "stdout_tail": "",
+        "stdout_bytes": 5,
+        "stderr_head": "err\n",
+        "stderr_tail": "",
+        "stderr_bytes": 4,
+        "rung": found.best.value,
+        "sandboxed": True,
+    }
+
+
+def test_a_result_fits_whatever_a_command_writes(bench: Workbench) -> None:
+    policy = STOP.model_copy(update={"result_bytes": 4096})
+    run = command(bench, "head -c 100000 /dev/zero; head -c 100000 /dev/zero >&2", policy=policy)
+    assert isinstance(run.deliver(), Done)
+    assert result(run)["stdout_bytes"] == 100_000
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [("echo why >&2; exit 4", "command_failed"), ("kill -9 $$", "command_killed"), ("sleep 9", "timed_out")],
+)
+def test_a_command_that_fails_is_never_run_again(bench: Workbench, line: str, kind: str) -> None:
+    run = command(bench, line, timeout_ms=400)
+    assert isinstance(run.deliver(), GivenUp)
+    assert run.error()["kind"] == kind
+    assert ("its last words: why" in run.error()["message"]) == ("why" in line)
+    assert run.step().status == "in_doubt", "what it did before, nobody knows"
+
+
+def test_too_much_output_has_a_kind_of_its_own(bench: Workbench) -> None:
+    run = command(bench, "cat /dev/zero", policy=STOP.model_copy(update={"command_output_bytes": 100_000}))
+    run.deliver()
+    assert run.error()["kind"] == "command_flooded"
+
+
+def test_no_sandbox_no_command(bench: Workbench, found: Ladder, tmp_path: Path) -> None:
+    ladder._found[:] = [replace(found, working=())]
+    run = command(bench, "true")
+    assert isinstance(run.deliver(), GivenUp)
+    assert (run.error()["kind"], run.step().status) == ("no_sandbox_rung", "failed")
+
+
+def test_policy_decides_how_strong_it_must_be(bench: Workbench, found: Ladder) -> None:
+    ladder._found[:] = [replace(found, working=(Rung.NAMESPACES,))]
+    run = command(bench, "true", policy=STOP.model_copy(update={"min_rung": Rung.BUBBLEWRAP}))
+    run.deliver()
+    assert (run.error()["kind"], run.step().status) == ("no_sandbox_rung", "failed")
+    assert "bubblewrap" in run.error()["message"]
+
+
+def test_without_a_sandbox_the_result_says_so(bench: Workbench) -> None:
+    ladder._found[:] = [replace(whole_ladder(), working=(Rung.RLIMITS,))]
+    run = command(bench, "id -u", policy=STOP.model_copy(update={"min_rung": Rung.RLIMITS}))
+    assert isinstance(run.deliver(), Done)
+    assert (result(run)["rung"], result(run)["sandboxed"]) == ("rlimits", False)
+    assert result(run)["stdout_head"] != "0\n"
+
+
+def test_a_start_that_fails_is_tried_again_on_what_works_by_then(bench: Workbench, found: Ladder) -> None:
+    gone = replace(found, host=replace(found.host, python="/gone", bubblewrap="/gone"))
+    ladder._found[:] = [gone]
+    run = command(bench, "echo hi")
+    assert isinstance(run.deliver(), Later)
+    assert run.step().status == "backoff"
+    assert ladder._found[0].host == found.host
+    run.wait_out_backoff()
+    assert isinstance(run.deliver(), Done)
+    assert result(run)["stdout_head"] == "hi\n"
+
+
+def test_a_line_that_no_kernel_takes_is_refused(bench: Workbench) -> None:
+    run = command(bench, "echo " + "a" * 200_000)
+    assert isinstance(run.deliver(), GivenUp)
+    assert (run.error()["kind"], run.step().status) == ("command_too_long", "failed")

@@ -1,0 +1,259 @@
+"""Real sandboxes: what a hostile command can reach, how commands end, and that nothing of them is left.
+
+Each test runs on both sandboxes, by whoever runs the tests; where that is root, all of it once more by nobody.
+"""
+
+import os
+import re
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from schemas.policy import Rung
+from tests.support.sandboxes import ROOT, Box, alive, as_nobody, box, found_behind, ladder
+from workers.outcomes import LeaseLost
+from workers.sandbox.jobs import Exited, Flooded, SandboxFailed, Signalled, TimedOut
+
+SANDBOXES = (Rung.BUBBLEWRAP, Rung.NAMESPACES)
+SECRET = "s3cr3t-value"
+
+
+@pytest.fixture(params=SANDBOXES, ids=str)
+def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> Box:
+    return box(request.param, tmp_path)
+
+
+@pytest.fixture(params=tuple(Rung), ids=str)
+def any_rung(request: pytest.FixtureRequest, tmp_path: Path) -> Box:
+    return box(request.param, tmp_path)
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Path:
+    """A folder outside, which everybody may write."""
+    folder = tmp_path / "canary"
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "secret.txt").write_text(SECRET)
+    (folder / "secret.txt").chmod(0o666)
+    return folder
+
+
+# ---- how commands end
+
+
+def test_code_signal_time_and_flood_are_told_apart(any_rung: Box) -> None:
+    assert any_rung.run("exit 3").end == Exited(3)
+    assert any_rung.run("kill -11 $$").end == Signalled(11)
+    assert any_rung.run("exec sleep 30", timeout_s=0.3).end == TimedOut()
+    assert any_rung.run("exec cat /dev/zero").end == Flooded()
+
+
+def test_a_deaf_command_is_killed_after_the_grace(any_rung: Box) -> None:
+    began = time.monotonic()
+    ended = any_rung.run("trap '' TERM INT HUP; while :; do sleep 0.1; done; : deaf-4711", timeout_s=0.3)
+    assert ended.end == TimedOut()
+    assert 0.6 <= time.monotonic() - began < 5
+    assert alive("deaf-4711") == []
+
+
+def test_one_that_listens_may_tidy_up(any_rung: Box) -> None:
+    ended = any_rung.run("trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done", timeout_s=0.3, grace_s=5)
+    assert (ended.end, ended.stdout.head) == (TimedOut(), b"bye\n")
+
+
+def test_daemons_end_with_the_command(any_rung: Box) -> None:
+    began = time.monotonic()
+    ended = any_rung.run("setsid -f sleep 4712; (sleep 4713 &) ; sleep 4714 & echo hi")
+    assert (ended.end, ended.stdout.head) == (Exited(0), b"hi\n")
+    assert time.monotonic() - began < 5, "a child that holds the output must not hold the worker"
+    assert [alive(f"sleep\0{number}") for number in (4712, 4713, 4714)] == [[], [], []]
+
+
+def test_what_stops_the_attempt_ends_the_command(any_rung: Box) -> None:
+    def check() -> None:
+        if alive("sleep\x004715"):
+            raise LeaseLost("somebody else has it")
+
+    with pytest.raises(LeaseLost):
+        any_rung.run("setsid -f sleep 4715; sleep 4715", check=check)
+    assert alive("sleep\x004715") == []
+
+
+def test_output_is_bounded_and_counted(any_rung: Box) -> None:
+    ended = any_rung.run("echo first; head -c 3000000 /dev/zero | tr '\\0' a; echo; echo last; printf '\\377' >&2")
+    assert ended.end == Exited(0)
+    assert ended.stdout.bytes == 6 + 3_000_000 + 1 + 5
+    assert (ended.stdout.head[:6], ended.stdout.tail[-6:]) == (b"first\n", b"\nlast\n")
+    assert len(ended.stdout.head) == len(ended.stdout.tail) == 4096
+    assert (ended.stderr.head, ended.stderr.tail) == (b"\xff", b"")
+
+
+def children() -> str:
+    """The living and the dead ones that this process has not buried."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
+def open_descriptors() -> list[str]:
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+
+
+def test_nothing_of_many_commands_is_left(any_rung: Box) -> None:
+    before, before_children = open_descriptors(), children()
+    mounts = len(Path("/proc/self/mountinfo").read_text().splitlines())
+    for _ in range(4):
+        assert any_rung.run("i=0; while [ $i -lt 10 ]; do (sleep 0.01 &); i=$((i+1)); done").end == Exited(0)
+    assert open_descriptors() == before
+    assert len(Path("/proc/self/mountinfo").read_text().splitlines()) == mounts
+    assert children() == before_children
+
+
+# ---- nothing is started
+
+
+def test_a_program_that_is_not_there_was_not_started(any_rung: Box) -> None:
+    with pytest.raises(SandboxFailed) as caught:
+        any_rung.start("/nowhere")
+    assert (caught.value.doing, caught.value.number) == ("exec", 2)
+
+
+def test_a_line_that_is_too_long_was_not_started(any_rung: Box) -> None:
+    with pytest.raises(SandboxFailed) as caught:
+        any_rung.run("echo " + "a" * 200_000)
+    assert (caught.value.doing, caught.value.number) == ("exec", 7)
+
+
+def test_without_landlock_no_command_starts() -> None:
+    """The inner fence fails after the outer ones stand: the kernel's calls for it are forbidden to this process."""
+    found = found_behind(
+        "import ctypes, struct\n"
+        "lines = [(0x20, 0, 0, 0), *seccomp._each_refused((444, 445, 446)), seccomp._ALLOW]\n"
+        "code = b''.join(struct.pack('=HBBI', *one) for one in lines)\n"
+        "filled = ctypes.create_string_buffer(code, len(code))\n"
+        "kernel.prctl(kernel.SET_NO_NEW_PRIVS, 1)\n"
+        "kernel.call('prctl', 22, 2, struct.pack('@HP', len(lines), ctypes.addressof(filled)), 0, 0)"
+    )
+    assert found["working"] == []
+    assert all("landlock, errno 1" in found["missing"][rung] for rung in SANDBOXES if rung in ladder().working)
+
+
+def test_without_namespaces_there_is_no_sandbox() -> None:
+    """As in many containers: bubblewrap is installed, and each start of it fails."""
+    found = found_behind("seccomp.restrict()")
+    assert found["working"] == []
+    assert "errno 1" in found["missing"][Rung.NAMESPACES]
+
+
+# ---- what a command can reach
+
+
+def test_environment_and_arguments_hold_no_secret(sandbox: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BROKER_URL", "OPENAI_API_KEY", "ACME_TOKEN_7", "LD_PRELOAD_X"):
+        monkeypatch.setenv(name, SECRET)
+    said = sandbox.said("env; export -p; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>&1")
+    assert SECRET not in said
+    assert set(re.findall(r"^([A-Z_]+)=", said, re.MULTILINE)) <= {"HOME", "PATH", "LANG", "TMPDIR", "PWD", "OLDPWD"}
+
+
+def test_only_three_descriptors_are_open(sandbox: Box) -> None:
+    held = os.open(ROOT / "README.md", os.O_RDONLY)
+    os.set_inheritable(held, True)
+    try:
+        assert sandbox.said("exec ls /proc/self/fd").split() == ["0", "1", "2", "3"]  # the fourth is what ls opens
+    finally:
+        os.close(held)
+
+
+def test_nothing_outside_is_written_or_read(sandbox: Box, canary: Path) -> None:
+    before = (canary / "secret.txt").stat()
+    said = sandbox.said(
+        f"cat {canary}/secret.txt ../canary/secret.txt /etc/shadow /etc/passwd; ls -a ..;"
+        f"touch {canary}/x /x /etc/x /usr/x /usr/local/bin/x /dev/x /run/x;"
+        f"ln {canary}/secret.txt hard; chmod 777 {canary}/secret.txt; touch -d 2001-01-01 {canary}/secret.txt;"
+        "touch mine && mkdir -p a/b && mv mine a/b/mine && echo $(ls a/b) > kept; "
+        "touch /tmp/own /dev/shm/own && echo ok"
+    )
+    assert SECRET not in said
+    assert "root:" not in said
+    assert said.endswith("ok\n")
+    assert [path.name for path in canary.iterdir()] == ["secret.txt"]
+    after = (canary / "secret.txt").stat()
+    assert (after.st_mode, after.st_mtime_ns, after.st_nlink) == (before.st_mode, before.st_mtime_ns, before.st_nlink)
+    assert (sandbox.workspace / "kept").read_text() == "mine\n"
+    assert not any(Path(folder, "own").exists() for folder in ("/tmp", "/dev/shm"))
+
+
+def test_the_next_command_finds_nothing_in_memory(sandbox: Box) -> None:
+    assert sandbox.said("echo me > /tmp/mark; echo me > /dev/shm/mark") == ""
+    assert "me" not in sandbox.said("cat /tmp/mark /dev/shm/mark 2>/dev/null")
+
+
+def test_there_is_no_network(sandbox: Box) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        datagrams.bind(("127.0.0.1", 0))
+        for listener in (server, datagrams):
+            listener.setblocking(False)
+        ports = server.getsockname()[1], datagrams.getsockname()[1]
+        said = sandbox.said(
+            f"bash -c 'echo x > /dev/tcp/127.0.0.1/{ports[0]}'; bash -c 'echo x > /dev/udp/127.0.0.1/{ports[1]}';"
+            "bash -c 'echo x > /dev/tcp/1.1.1.1/80'"
+        )
+        assert said.count("bash: socket: Address family not supported") == 3
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        with pytest.raises(BlockingIOError):
+            datagrams.recv(1)
+
+
+def test_no_privilege_is_held_or_got(sandbox: Box) -> None:
+    status = dict(line.split(":\t", 1) for line in sandbox.said("cat /proc/self/status").splitlines() if ":\t" in line)
+    assert {
+        name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+    } == dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), 0)
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert "0" not in status["Uid"].split()
+    said = sandbox.said(
+        "unshare -Urm echo nested; mount -t tmpfs t . && echo mounted; mknod d b 8 0 && echo node;"
+        "chroot / echo rooted; mkfifo pipe && echo pipe"
+    )
+    assert not re.search(r"^(nested|mounted|node|rooted)$", said, re.MULTILINE)
+    assert "pipe\n" in said
+
+
+def test_other_processes_are_out_of_reach(sandbox: Box) -> None:
+    said = sandbox.said(
+        f"kill -0 {os.getpid()} && echo REACHED; cat /proc/1/maps /proc/1/mem && echo READ;"
+        "ls /proc/1/fd && echo LISTED; kill -9 1; ls /proc | grep -c '^[0-9]'"
+    )
+    assert not re.search("REACHED|READ|LISTED", said)
+    assert int(said.split()[-1]) <= 5
+
+
+def test_limits_hold_and_cannot_be_raised(sandbox: Box) -> None:
+    assert sandbox.run("ulimit -n 4096").end != Exited(0)
+    assert sandbox.run("ulimit -v unlimited").end != Exited(0)
+    assert sandbox.said("ulimit -p; ulimit -c; ulimit -n").split() == ["64", "0", "256"]
+    hog = "head -c 100000000 /dev/zero | tail -c 100000000 | wc -c"
+    assert int(sandbox.run(hog, memory_bytes=64 << 20).stdout.head or b"0") == 0
+    said = sandbox.said("i=0; while [ $i -lt 200 ]; do sleep 5 & i=$((i+1)); done; echo $i")
+    assert "fork" in said
+    assert len(alive("sleep\x005")) == 0
+
+
+def test_it_has_no_terminal_and_no_input(sandbox: Box) -> None:
+    began = time.monotonic()
+    assert sandbox.said("cat; read x; sh -c 'read x </dev/tty' 2>/dev/null; echo rc=$?") != "rc=0\n"
+    assert time.monotonic() - began < 5
+
+
+# ---- by somebody else
+
+
+@pytest.mark.full
+@pytest.mark.may_skip
+def test_all_of_this_by_a_user_who_is_not_root() -> None:
+    done = as_nobody("-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", str(Path(__file__)), cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout

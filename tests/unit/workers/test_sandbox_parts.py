@@ -1,0 +1,81 @@
+"""The parts of a sandbox that can be judged without one."""
+
+import json
+import struct
+from typing import Final
+
+import pytest
+
+from workers.sandbox.inside import seccomp
+from workers.sandbox.jobs import SandboxFailed, Stream
+from workers.sandbox.output import Kept
+
+ARCHITECTURE: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALLOWED, KILLED, REFUSED = 0x7FFF0000, 0x80000000, 0x00050000
+NOT_PERMITTED, NO_SUCH_CALL, NO_SUCH_FAMILY = 1, 38, 97
+CALLS: Final = {
+    "x86_64": {"read": 0, "mount": 165, "clone": 56, "clone3": 435, "socket": 41, "ioctl": 16, "mknodat": 259},
+    "aarch64": {"read": 63, "mount": 40, "clone": 220, "clone3": 435, "socket": 198, "ioctl": 29, "mknodat": 33},
+}
+
+
+def judge(machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
+    """What the filter answers, as the kernel reads it."""
+    said = struct.pack("=IIQ6Q", number, architecture or ARCHITECTURE[machine], 0, *(*arguments, *[0] * 6)[:6])
+    program, at, held = seccomp.program(machine), 0, 0
+    while True:
+        code, if_so, if_not, value = program[at]
+        at += 1
+        match code:
+            case 0x20:
+                (held,) = struct.unpack_from("=I", said, value)
+            case 0x06:
+                return value
+            case _:
+                holds = {0x15: held == value, 0x35: held >= value, 0x45: bool(held & value)}[code]
+                at += if_so if holds else if_not
+
+
+@pytest.mark.parametrize("machine", sorted(CALLS))
+def test_the_filter_refuses_what_leads_out_and_lets_the_rest_pass(machine: str) -> None:
+    calls = CALLS[machine]
+    assert judge(machine, calls["read"]) == judge(machine, calls["mknodat"]) == ALLOWED
+    assert judge(machine, calls["mount"]) == REFUSED | NOT_PERMITTED
+    assert judge(machine, calls["clone"], 0x11) == ALLOWED
+    assert judge(machine, calls["clone"], 0x10000000 | 0x11) == REFUSED | NOT_PERMITTED
+    assert judge(machine, calls["clone3"]) == REFUSED | NO_SUCH_CALL
+    assert judge(machine, calls["socket"], 1) == ALLOWED
+    assert [judge(machine, calls["socket"], family) for family in (2, 10, 16, 17, 40)] == [REFUSED | NO_SUCH_FAMILY] * 5
+    assert judge(machine, calls["ioctl"], 0, 0x5401) == ALLOWED
+    assert judge(machine, calls["ioctl"], 0, 0x5412) == REFUSED | NOT_PERMITTED
+    assert judge(machine, 1000) == REFUSED | NO_SUCH_CALL
+
+
+@pytest.mark.parametrize("machine", sorted(CALLS))
+def test_calls_by_other_numbers_end_the_process(machine: str) -> None:
+    assert judge(machine, CALLS[machine]["read"], architecture=0x40000003) == KILLED
+    assert judge(machine, 0x40000000 | CALLS[machine]["read"]) == KILLED
+
+
+def test_there_is_no_filter_for_a_machine_that_nobody_listed() -> None:
+    with pytest.raises(OSError, match="riscv64"):
+        seccomp.program("riscv64")
+
+
+def test_the_head_and_the_tail_are_kept() -> None:
+    kept = Kept(4)
+    for chunk in (b"ab", b"cdef", b"g" * 100, b"xyz"):
+        kept.add(chunk)
+    assert kept.stream() == Stream(b"abcd", b"gxyz", 109)
+
+
+def test_what_fits_has_no_tail() -> None:
+    kept = Kept(4)
+    kept.add(b"abcd")
+    assert kept.stream() == Stream(b"abcd", b"", 4)
+
+
+def test_a_failure_survives_a_journey() -> None:
+    failed = SandboxFailed("landlock", 1)
+    again = type(failed)(*json.loads(json.dumps(failed.args)))
+    assert (again.doing, again.number, again.message) == (failed.doing, failed.number, failed.message)

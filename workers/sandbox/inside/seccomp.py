@@ -1,0 +1,150 @@
+"""Seccomp: system calls that no command needs and that reach deep into the kernel, or out of the sandbox, are refused.
+
+The filter is built here, for x86_64 and aarch64. It refuses what it names and lets the rest pass; what is newer than
+the list does not exist for the command. A call of another architecture's numbering ends the process.
+"""
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from . import kernel
+
+Instruction = tuple[int, int, int, int]
+
+# per call: its number on x86_64 and on aarch64, None where that has no such call
+_REFUSED: Final[Mapping[str, tuple[int | None, int | None]]] = {
+    # file systems and namespaces
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "mount_setattr": (442, 442),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "fanotify_init": (300, 262),
+    # other processes
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    # machinery inside the kernel
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "personality": (135, 92),
+    "modify_ldt": (154, None),
+    "lookup_dcookie": (212, 18),
+    # the machine
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "syslog": (103, 116),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "vhangup": (153, 58),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "uselib": (134, None),
+    "sysfs": (139, None),
+}
+_MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+_CLONE, _CLONE3, _SOCKET, _IOCTL = (56, 220), (435, 435), (41, 198), (16, 29)
+_NEWEST: Final = 452  # fchmodat2: the last call that was looked at
+_OTHER_NUMBERING: Final = 0x40000000  # x32
+_NAMESPACES: Final = 0x7E020080  # of clone(2): every CLONE_NEW* flag
+_UNIX: Final = 1
+_FEED_TERMINAL: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type on somebody's terminal
+
+_LOAD, _MATCH, _AT_LEAST, _ANY_BIT, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER_AT, _MACHINE_AT, _FIRST_AT, _SECOND_AT = 0, 4, 16, 24
+_ALLOW: Final = (_ANSWER, 0, 0, 0x7FFF0000)
+_KILL: Final = (_ANSWER, 0, 0, 0x80000000)
+_SET_FILTER: Final = 22  # prctl: PR_SET_SECCOMP
+_MODE_FILTER: Final = 2
+
+
+def restrict() -> None:
+    """For this process and all it starts, for good. OSError where the kernel has no filters, or no list is for it."""
+    instructions = program(os.uname().machine)
+    code = b"".join(struct.pack("=HBBI", *one) for one in instructions)
+    filled = ctypes.create_string_buffer(code, len(code))
+    said = struct.pack("@HP", len(instructions), ctypes.addressof(filled))
+    kernel.prctl(kernel.SET_NO_NEW_PRIVS, 1)
+    kernel.call("prctl", _SET_FILTER, _MODE_FILTER, said, 0, 0)
+
+
+def program(machine: str) -> list[Instruction]:
+    """The filter for a machine, as uname calls it."""
+    if machine not in _MACHINES:
+        raise OSError(38, f"there is no list of system calls for {machine}")
+    which, architecture = _MACHINES[machine]
+    return [
+        (_LOAD, 0, 0, _MACHINE_AT),
+        (_MATCH, 1, 0, architecture),
+        _KILL,
+        (_LOAD, 0, 0, _NUMBER_AT),
+        *_unless_below(_OTHER_NUMBERING, _KILL),
+        *_unless_below(_NEWEST + 1, _refuse(38)),
+        *_all_refused(which),
+        *_when(_CLONE3[which], [_refuse(38)]),  # its flags lie in memory; without it, C libraries use clone
+        *_when(_CLONE[which], [(_LOAD, 0, 0, _FIRST_AT), (_ANY_BIT, 0, 1, _NAMESPACES), _refuse(1), _ALLOW]),
+        *_when(_SOCKET[which], [(_LOAD, 0, 0, _FIRST_AT), (_MATCH, 1, 0, _UNIX), _refuse(97), _ALLOW]),
+        *_when(_IOCTL[which], [(_LOAD, 0, 0, _SECOND_AT), *_each_refused(_FEED_TERMINAL), _ALLOW]),
+        _ALLOW,
+    ]
+
+
+def _refuse(number: int) -> Instruction:
+    """The call fails with this errno."""
+    return _ANSWER, 0, 0, 0x00050000 | number
+
+
+def _all_refused(which: int) -> Iterator[Instruction]:
+    return _each_refused(tuple(number for one in _REFUSED.values() if (number := one[which]) is not None))
+
+
+def _each_refused(values: tuple[int, ...]) -> Iterator[Instruction]:
+    for value in values:
+        yield from _when(value, [_refuse(1)])
+
+
+def _when(value: int, then: list[Instruction]) -> list[Instruction]:
+    """These instructions, the last of which answers, where the loaded value is this one."""
+    return [(_MATCH, 0, len(then), value), *then]
+
+
+def _unless_below(least: int, then: Instruction) -> list[Instruction]:
+    return [(_AT_LEAST, 0, 1, least), then]
