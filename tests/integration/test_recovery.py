@@ -985,6 +985,18 @@ def taken_away(world: World, run: Run) -> Callable[[], None]:
     return bring_back
 
 
+@pytest.mark.parametrize("part", ["steps", "plan", "results"])
+def test_no_attempt_is_made_of_a_run_of_which_a_key_is_gone(world: World, part: str) -> None:
+    """It would find no step, or null where a result was, and be used up before the run is built again."""
+    run = world.bench.planned(*steps("once", "once"))
+    run.deliver("s0")
+    world.server.client.delete(world.bench.store.keys.part(run.ref, part))
+    before = world.rows()
+    run.deliver("s1")
+    assert (world.noted, world.rows()) == (["s0"], before)
+    assert part == "steps" or run.step("s1").attempt == 0
+
+
 @pytest.mark.parametrize("server", ["the same", "another"])
 @pytest.mark.parametrize("part", ["steps", "plan", "results"])
 def test_a_run_of_which_a_key_is_gone_is_built_again(world: World, part: str, server: str) -> None:

@@ -12,6 +12,8 @@
 -- reply other_generation: generation
 -- reply unknown:
 if not load_run() then return { 'unknown' } end
+-- of a run that is going to be built again, an attempt would find no step or no inputs, and be used up
+if in_pieces() then return { 'unknown' } end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
 local rec = step_record(A.step_id)
 if not rec then return { 'unknown' } end
