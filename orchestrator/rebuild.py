@@ -128,12 +128,13 @@ def _started_over(record: Record, redone: bool, renewed: bool) -> Record:
         return record
     repeated = record["effect"] in REPEATED
     asked = record.get("approval") and (repeated or renewed or not completed)
-    anew = {"status": "pending", "attempt": 0, "given_up": None, **({"approval": "needed"} if asked else {})}
+    anew = {"status": "pending", "attempt": 0, **({"approval": "needed"} if asked else {})}
     if completed:
         anew["touched"] = record["effect"] != EffectClass.PURE
     if renewed:
         anew |= {"group": record["group"] + 1, "touched": False}
-    return {**record, **anew}
+    kept = {name: value for name, value in record.items() if name != "given_up"}
+    return {**kept, **anew}
 
 
 def stage_of(known: Known) -> Stage:

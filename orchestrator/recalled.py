@@ -5,7 +5,7 @@ What the ledger itself knows of the run's end counts more than what it was told.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.ledger.history import Happened, RunReport, StepReport
@@ -29,6 +29,7 @@ class Told:
     """The store's reads of runs that the store has lost, answered from what the ledger was told of them."""
 
     ledger: Ledger
+    _found: dict[str, Recalled | None] = field(default_factory=dict)
 
     def run(self, ref: RunRef) -> RunState | None:
         known = self._known(ref)
@@ -60,8 +61,10 @@ class Told:
         return events(self.ledger, ref.run_id)
 
     def _known(self, ref: RunRef) -> Recalled | None:
-        row = self.ledger.run(ref.run_id)
-        return recall(self.ledger, row) if row else None
+        if ref.run_id not in self._found:
+            row = self.ledger.run(ref.run_id)
+            self._found[ref.run_id] = recall(self.ledger, row) if row else None
+        return self._found[ref.run_id]
 
 
 Reads = Views | Told

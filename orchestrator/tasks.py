@@ -101,11 +101,14 @@ class Reader(Consumer):
 
         return receive_anything
 
-    def call_soon_ack(self, p: Any, logger: Any, _to_be_logged: Any, *more: Any) -> Any:
+    def call_soon_ack(self, p: Any, logger: Any, to_be_logged: Any, *more: Any) -> Any:
         """What the broker was not told ends the connection, and with that the message goes back. Celery logs the error
         and goes on with a message that it counts as held until then: a worker with one child never gets another.
+
+        A message of an earlier connection has gone back already: this one is no worse for it.
         """
-        return super().call_soon_ack(p, logger, (), *more)
+        is_held = p.__self__.channel is getattr(self.task_consumer, "channel", None)
+        return super().call_soon_ack(p, logger, () if is_held else to_be_logged, *more)
 
     @property
     def _lost_connection(self) -> tuple[type[BaseException], ...]:

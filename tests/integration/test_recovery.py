@@ -261,6 +261,45 @@ def test_the_letters_of_an_end_that_was_heard_of_are_written_with_it(world: Worl
     assert [one["event"] for one in letter.content["attempts"]] == ["step.claimed", "step.expired"]
 
 
+def test_a_doubt_about_a_step_that_was_started_over_has_its_letter_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.bench.planned(*steps("pure", "once"))
+    ledger, store = world.bench.ledger, world.bench.store
+    store.runs.cancel(run.ref, 1)
+    run.settle()
+    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    world.drain()
+    store.runs.retry(run.ref, 1, "ann", 3_600_000)
+    ledger.reopen_run(run.ref.run_id, 2, "running")  # type: ignore[arg-type]
+    again = replace(run, generation=2)
+    again.deliver("s0")
+    INTERRUPTIONS["before land"](world, again, monkeypatch)
+    world.forget()
+    assert world.recover() == []
+    assert world.finish(again) == "compensated"
+    assert letters_of(world, again) == ["in_doubt"]
+
+
+@pytest.mark.parametrize("part", ["steps", "plan", "results"])
+def test_an_ended_run_of_which_a_key_is_gone_is_started_over_from_the_ledger(world: World, part: str) -> None:
+    run = world.bench.planned(*steps("keyed", "keyed"), policy=narrowed(on_failure="stop"))
+    ledger, store = world.bench.ledger, world.bench.store
+    run.deliver("s0")
+    store.runs.cancel(run.ref, 1)
+    run.settle()
+    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    world.drain()
+    world.server.client.delete(store.keys.part(run.ref, part))
+    ledger.decide(run.ref.run_id, 1, "retry", "ann", None)
+    apply_decisions.run_once(world.site.app, store, ledger)
+    world.drain()
+    assert audited(world).failed == 1
+    assert world.recover() == []
+    assert world.finish(replace(run, generation=2)) == "succeeded"
+    assert world.noted == ["s0", "s1"]
+
+
 @pytest.mark.parametrize("effect", ROWED)
 def test_a_holder_that_wakes_up_afterwards_is_refused(world: World, effect: str) -> None:
     run = world.bench.planned(*steps(effect))

@@ -23,6 +23,8 @@ end
 if run.retried_by_call == A.call_id then
   return retried(kept_sent('retry'))
 end
+-- what is left of it says too little; the ledger knows more, and has it built again
+if in_pieces() then return { 'unknown' } end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
 if run.status ~= 'failed' and run.status ~= 'cancelled' and run.status ~= 'dead_lettered' then
   return { 'too_late', run.status }

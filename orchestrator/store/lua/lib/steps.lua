@@ -71,7 +71,7 @@ end
 
 -- the step is given up: a letter is owed, which the end of the run waits for
 local function owe_letter(rec, why, cause)
-  rec.given_up = rec.given_up or {}
+  if type(rec.given_up) ~= 'table' then rec.given_up = {} end
   table.insert(rec.given_up, { generation = num('generation'), why = why, cause = cause })
   touch(rec)
 end
