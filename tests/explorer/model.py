@@ -263,10 +263,8 @@ def settle(run: Run, said: dict[str, Any]) -> Meant:
 
 
 def cancel(run: Run, said: dict[str, Any]) -> Meant:
-    """None: the same decision, repeated, answers what it answered."""
-    if run.generation != said["generation"]:
-        return "other_generation", run
-    if run.status != "running":
+    """None: the same decision, repeated, answers what it answered; another is of no generation or time any more."""
+    if run.generation != said["generation"] or run.status != "running":
         return None, run
     return ("too_late", run) if run.all("completed") else ("ending", _leave_running(run))
 

@@ -27,7 +27,7 @@ from tests.support.mortals import Mortals, mortals
 from tests.support.servers import Server
 from tests.support.stories import NOTHING_OUTSIDE, STORIES, Story, count, of_effects, scene, told
 
-DRAWN = 8  # of each story and loss, where all are told
+DRAWN = 3  # of each story and loss, where all are told
 UNDONE = ("compensated", "compensation_failed")
 
 

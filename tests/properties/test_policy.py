@@ -8,11 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.narrowing import FIELDS, LIMITS, QUOTAS, PolicyWidened, all_of, common, either, first, least, most
+from schemas.narrowing import (
+    FIELDS,
+    LIMITS,
+    QUOTAS,
+    PolicyWidened,
+    all_of,
+    common,
+    either,
+    first,
+    least,
+    most,
+    stronger,
+)
 from schemas.policy import (
     NO_LIMITS,
     Policy,
     PolicyRequest,
+    Rung,
     SomeLimits,
     meet,
     policy_hash,
@@ -30,6 +43,7 @@ VALUES: dict[Callable[..., Any], st.SearchStrategy[Any]] = {
     all_of: sets,
     either: st.booleans(),
     first: words,
+    stronger: st.sampled_from(Rung),
 }
 MEETS = st.sampled_from(list(VALUES))
 three = MEETS.flatmap(lambda one: st.tuples(st.just(one), *[VALUES[one]] * 3))
@@ -43,6 +57,8 @@ def is_no_wider(meet_: Callable[..., Any], met: Any, than: Any) -> bool:
         return than is None or (met is not None and met <= than)
     if meet_ is all_of:
         return bool(met >= than)
+    if meet_ is stronger:
+        return bool(met.is_at_least(than))
     return met is than or (met == than) or (not than)
 
 

@@ -69,8 +69,9 @@ def log_effect(ctx: Context, what: str, value: str) -> None:
 
 
 def effects(path: Path) -> list[dict[str, Any]]:
-    """The effect log's lines."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """The effect log's lines, but for one that is being written."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 @action("test.echo", effect="pure")
