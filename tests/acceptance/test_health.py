@@ -85,8 +85,9 @@ def test_a_child_that_takes_no_work_is_told_from_one_that_has_none(system: Syste
     try:
         time.sleep(2 * WEDGED_S)
         assert failing(url, "/livez") == set()  # it has nothing to do
-        with turning(url, "/livez", {"pool"}, POOL_S):
-            run_id = system.submit(step("test.echo", value="x"))
+        run_id = system.submit(step("test.echo", value="x"))
+        eventually(lambda: [one.status for one in system.view(run_id).steps] == ["dispatched"], what="work that waits")
+        turns(url, "/livez", {"pool"}, POOL_S)
         code, said = health(system, "--role", "steps", "--of", "live")
         assert (code, said["status"]) == (1, "failing")
         assert "while a child is idle" in said["failing"][0]["text"]

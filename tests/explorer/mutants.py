@@ -201,6 +201,7 @@ SCRIPTS = (
     Mutant(
         "a cancel of another generation is carried out",
         "cancel",
+        "if said then return said end\n"
         "if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end",
         "",
         one("keyed", RETRIED, on_failure="stop"),
