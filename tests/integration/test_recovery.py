@@ -33,7 +33,7 @@ from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef, run_id_for
 from schemas.policy import Quota, SomeLimits, policy_hash, policy_text
 from schemas.run import Submission
-from schemas.states import EffectClass, Fact
+from schemas.states import EffectClass, Fact, RunStatus
 from tests.support import forgetting
 from tests.support.forgetting import Copy
 from tests.support.installation import celery_app, installation
@@ -164,6 +164,14 @@ def world(redis_server: Server, namespace: str, tmp_path: Path, request: pytest.
         yield made
 
 
+def cancelled(world: World, run: Run) -> None:
+    """A person's word in the first generation, and that it has ended so, also in the ledger."""
+    world.bench.store.runs.cancel(run.ref, 1)
+    run.settle()
+    state = run.state
+    world.bench.ledger.end_run(run.ref.run_id, 1, RunStatus(state.status), "cancel", state.version, 1)
+
+
 def steps(*actions: str) -> list[dict[str, Any]]:
     return [{"action": action, "params": {"x": i}} for i, action in enumerate(actions)]
 
@@ -266,9 +274,7 @@ def test_a_doubt_about_a_step_that_was_started_over_has_its_letter_too(
 ) -> None:
     run = world.bench.planned(*steps("pure", "once"))
     ledger, store = world.bench.ledger, world.bench.store
-    store.runs.cancel(run.ref, 1)
-    run.settle()
-    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    cancelled(world, run)
     world.drain()
     store.runs.retry(run.ref, 1, "ann", 3_600_000)
     ledger.reopen_run(run.ref.run_id, 2, "running")  # type: ignore[arg-type]
@@ -286,9 +292,7 @@ def test_an_ended_run_of_which_a_key_is_gone_is_started_over_from_the_ledger(wor
     run = world.bench.planned(*steps("keyed", "keyed"), policy=narrowed(on_failure="stop"))
     ledger, store = world.bench.ledger, world.bench.store
     run.deliver("s0")
-    store.runs.cancel(run.ref, 1)
-    run.settle()
-    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    cancelled(world, run)
     world.drain()
     world.server.client.delete(store.keys.part(run.ref, part))
     ledger.decide(run.ref.run_id, 1, "retry", "ann", None)
@@ -735,9 +739,7 @@ def test_a_run_that_was_started_over_goes_on_in_its_generation(world: World) -> 
     run = world.bench.planned(*steps("keyed", "pure"), policy=narrowed(on_failure="stop"))
     run.deliver("s0")
     store, ledger = world.bench.store, world.bench.ledger
-    store.runs.cancel(run.ref, 1)
-    run.settle()
-    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    cancelled(world, run)
     world.drain()
     store.runs.retry(run.ref, 1, "ann", 3_600_000)
     ledger.reopen_run(run.ref.run_id, 2, "running")  # type: ignore[arg-type]
@@ -750,12 +752,10 @@ def test_a_run_that_was_started_over_goes_on_in_its_generation(world: World) -> 
 def test_what_a_person_wanted_done_again_is_done_again(world: World) -> None:
     """The store forgot the retry before anybody heard of it: with a new key, without, and one that is kept."""
     run = world.bench.planned(*steps("keyed", "keyed", "pure", "keyed"), policy=narrowed(on_failure="stop"))
-    ledger, desk = world.bench.ledger, Desk(world.site.app, world.bench.store, world.bench.ledger)
+    desk = Desk(world.site.app, world.bench.store, world.bench.ledger)
     for name in ("s0", "s1", "s2"):
         run.deliver(name)
-    world.bench.store.runs.cancel(run.ref, 1)
-    run.settle()
-    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    cancelled(world, run)
     world.drain()
     again = Again(("s1", "s2"), ("s1",))
     assert decisions.retry(desk, run.ref.run_id, "ann", again=again).outcome == "retried:2"
@@ -898,9 +898,7 @@ def test_an_old_copy_is_brought_up_to_what_is_known(world: World) -> None:
 def test_a_copy_from_before_a_retry_is_behind(world: World) -> None:
     run = world.bench.planned(*steps("keyed", "pure"), policy=narrowed(on_failure="stop"))
     store, ledger = world.bench.store, world.bench.ledger
-    store.runs.cancel(run.ref, 1)
-    run.settle()
-    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    cancelled(world, run)
     world.drain()
     copy = old_copy(world)
     store.runs.retry(run.ref, 1, "ann", 3_600_000)
@@ -1368,9 +1366,7 @@ def test_a_retry_that_broke_off_is_not_forgotten_with_the_store(
     run = world.bench.planned(*steps("keyed", "keyed"), policy=narrowed(on_failure="stop"))
     ledger, store = world.bench.ledger, world.bench.store
     run.deliver("s0")
-    store.runs.cancel(run.ref, 1)
-    run.settle()
-    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    cancelled(world, run)
     world.drain()
 
     def crash(*_: Any, **__: Any) -> Any:
@@ -1407,9 +1403,7 @@ def test_a_retry_of_which_too_little_is_known_is_not_carried_out(world: World) -
     run = world.bench.planned(*steps("keyed", "once"), policy=narrowed(on_failure="stop"))
     ledger, store = world.bench.ledger, world.bench.store
     run.deliver("s0")
-    store.runs.cancel(run.ref, 1)
-    run.settle()
-    ledger.end_run(run.ref.run_id, 1, run.state.status, "cancel", run.state.version, 1)  # type: ignore[arg-type]
+    cancelled(world, run)
     details = json.dumps({"from_steps": ["s0"], "new_keys": [{"step_id": "s0"}]})
     ledger.decide(run.ref.run_id, 1, "retry", "ann", None, details_text=details)
     world.forget()  # and nobody had heard how far it had come
