@@ -21,7 +21,7 @@ from orchestrator.startover import Again
 from orchestrator.waits import Why
 from schemas.ids import run_id_for
 from schemas.run import RunView, SubmitAnswer
-from schemas.states import RunStatus
+from schemas.states import RUN_TERMINAL, RunStatus
 
 ANSWER_S: Final = 10.0
 NOT_HEARD: Final = "is a worker consuming the control queue? `mandor run show` tells when it is there"
@@ -166,8 +166,9 @@ class Client:
         lookup = self._lookup()
         while True:
             row = lookup.find(run_id)
-            if row.ended_at:
-                return lookup.run(run_id)
+            # the store knows first that a run was started over
+            if row.ended_at and (view := lookup.run(run_id)).status in RUN_TERMINAL:
+                return view
             if end is not None and time.monotonic() + pause > end:
                 status = _status(lookup, row)
                 raise NoAnswer(f"run {run_id} is {status} after {timeout_s:g} s", hint="`mandor run show` tells more")

@@ -9,8 +9,10 @@ from uuid import uuid4
 import pytest
 
 from orchestrator import dispatch, submission
+from orchestrator.client import Client
 from orchestrator.errors import (
     LedgerUnavailable,
+    NoAnswer,
     StoreRefused,
     StoreUnavailable,
     SubmissionConflict,
@@ -122,6 +124,16 @@ def test_a_run_that_ended_and_was_forgotten_is_not_run_again(ours: Installation,
     answer = submit(ours, "task-2", request_id="r1")
     assert (answer.run_id, answer.status, answer.created) == (first.run_id, RunStatus.SUCCEEDED, False)
     assert ours.store.views.run(RunRef(first.run_id)) is None
+
+
+def test_who_waits_is_given_no_run_that_goes_on(ours: Installation) -> None:
+    """Started over, and the ledger has not heard of it yet."""
+    run_id = submit(ours).run_id
+    ours.ledger.end_run(run_id, 1, RunStatus.CANCELLED, None, 9, 1_800_000_000_000)
+    with pytest.raises(NoAnswer, match="is accepted after"):
+        Client().wait(run_id, timeout_s=0.3)
+    ours.store.runs.cancel(RunRef(run_id), 1)
+    assert Client().wait(run_id, timeout_s=5).status == RunStatus.CANCELLED
 
 
 def test_a_run_with_a_plan_that_the_store_lost_is_not_begun_anew(ours: Installation, redis_server: Server) -> None:
