@@ -19,7 +19,8 @@ NOTHING_OUTSIDE = ("pure", "fails", "until_told")
 class Story:
     """What is submitted, what people do in between, and how it ends: without a death, and if what is `once` is lost.
 
-    twice: steps whose effect is had twice, for a person has said so.
+    twice: steps whose effect is had twice, for a person has said so. unheard: how it ends where it is over before it
+    hears of what a person has decided.
     """
 
     actions: tuple[str, ...]
@@ -28,11 +29,15 @@ class Story:
     person: Callable[[Mortals, RunRef], None] | None = None
     fields: tuple[tuple[str, Any], ...] = ()
     twice: tuple[str, ...] = ()
+    unheard: str | None = None
 
-    def ends(self, deaths: int) -> tuple[str, ...]:
-        """How it may end with so many of them. The second may fall upon the undoing of what the first left in doubt."""
+    def ends(self, deaths: int, heard: bool) -> tuple[str, ...]:
+        """How it may end with so many of them. The second may fall upon the undoing of what the first left in doubt.
+        heard: whether it did anything upon a person's word."""
         if not deaths:
             return (self.end,)
+        if self.unheard and not heard:
+            return (self.unheard,)
         undone = deaths > 1 and "compensated" in self.in_doubt
         return (self.end, *self.in_doubt, *(("compensation_failed",) if undone else ()))
 
@@ -63,7 +68,11 @@ STORIES = {
         ("pure", "transactional", "never"), "compensated", fields=policy(deadline_s=40)
     ),
     "is paused until its time is up": Story(
-        ("keyed", "transactional"), "compensated", person=people.pause, fields=policy(deadline_s=40)
+        ("keyed", "transactional"),
+        "compensated",
+        person=people.pause,
+        fields=policy(deadline_s=40),
+        unheard="succeeded",
     ),
     "waits until its time is up": Story(
         ("idempotent", "keyed"), "compensated", fields=policy(approvals=["keyed"], deadline_s=40)
