@@ -1,5 +1,6 @@
 """The audit: what the shop, the carrier and the invoices say afterwards, read without Mandor's help."""
 
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -12,6 +13,8 @@ from examples.orders import carrier
 from examples.orders.planner import invoice_text
 from examples.orders.shop import Order
 from workers.workspace import Workspaces
+
+SHEET, CHECKSUMS = "invoices.html", "SHA256SUMS"
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,26 @@ def copy_invoices(home: Path, runs: Mapping[str, Order], out: Path) -> int:
     return right
 
 
+def copy_printed(home: Path, run_id: str, out: Path) -> int:
+    """Put the sheet and the checksums that a run has made beside the invoices; answers how many of these they fit."""
+    printed = Workspaces(home).path(run_id)
+    if not all((printed / name).is_file() for name in (SHEET, CHECKSUMS)):
+        return 0
+    for name in (SHEET, CHECKSUMS):
+        shutil.copyfile(printed / name, out / name)
+    lines = (out / CHECKSUMS).read_text(encoding="utf-8").splitlines()
+    invoices = {f"{_checksum(one)}  {one.name}" for one in out.glob("order-*.txt")}
+    return len(invoices.intersection(lines))
+
+
+def _checksum(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def is_ours(out: Path) -> bool:
-    """Whether `out` may be replaced: it is not there, or holds nothing but invoices."""
-    return not out.exists() or (out.is_dir() and all(one.match("order-*.txt") for one in out.iterdir()))
+    """Whether `out` may be replaced: it is not there, or holds nothing but what a demo puts there."""
+    return not out.exists() or (out.is_dir() and all(map(_is_printed, out.iterdir())))
+
+
+def _is_printed(one: Path) -> bool:
+    return one.match("order-*.txt") or one.name in (SHEET, CHECKSUMS)

@@ -73,6 +73,10 @@ class Floor:
         done += sum(completed for _, completed in self._ended.values())
         return Progress(len(self._rows), len(self._ended), succeeded, done, running)
 
+    def fulfilled(self) -> set[str]:
+        """Runs that have succeeded."""
+        return {run_id for run_id, (status, _) in self._ended.items() if status == RunStatus.SUCCEEDED}
+
     def running(self) -> list[Running]:
         """Steps that run now."""
         open_rows = [row for row in self._rows if row.run_id not in self._ended]

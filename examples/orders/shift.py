@@ -1,11 +1,11 @@
-"""One day of the shop: orders come in, a worker is killed half way, everything is followed to its end and audited."""
+"""One day of the shop: orders come in, a worker is killed half way, all is followed to its end, printed and audited."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from examples.orders import books, shop
+from examples.orders import books, press, shop
 from examples.orders.crew import STEP_WORKERS, Crew, at_work
 from examples.orders.floor import Floor, Held, Progress, belongs_to
 from examples.orders.screen import Row, Screen, open_screen
@@ -33,6 +33,7 @@ class Shift:
     kill: Kill | None = None
     recovered: int | None = None
     progress: Progress | None = None
+    printed: press.Printed | None = None
 
 
 def run(home: Path, out: Path, interrupts: Interrupts) -> bool:
@@ -48,7 +49,7 @@ def run(home: Path, out: Path, interrupts: Interrupts) -> bool:
 
 
 def work(crew: Crew, shift: Shift, screen: Screen) -> None:
-    """Submit everything, kill one worker half way, follow to the end."""
+    """Submit everything, kill one worker half way, follow to the end, print the invoices."""
     from orchestrator.cli.services import Services
     from orchestrator.client import Client
     from orchestrator.settings import settings
@@ -67,6 +68,8 @@ def work(crew: Crew, shift: Shift, screen: Screen) -> None:
     while time.monotonic() < end and not _done(shift):
         look(crew, floor, shift, screen)
         time.sleep(LOOK_S)
+    fulfilled = [order for run_id, order in shift.runs.items() if run_id in floor.fulfilled()]
+    shift.printed = press.print_invoices(fulfilled, screen)
 
 
 def look(crew: Crew, floor: Floor, shift: Shift, screen: Screen) -> None:
@@ -132,10 +135,20 @@ def audit(home: Path, out: Path, shift: Shift) -> list[Row]:
         ),
         Row("parcels booked", f"{parcels.bookings} of {lines}", parcels.bookings == lines),
         Row("invoices", f"{invoices} of {len(orders)}, in {out}", invoices == len(orders)),
+        _printed(home, out, shift),
         Row("effects applied twice", str(twice), twice == 0),
         Row("runs stuck", str(stuck), stuck == 0),
         _recovery(shift),
     ]
+
+
+def _printed(home: Path, out: Path, shift: Shift) -> Row:
+    printed, of = shift.printed, len(shift.orders)
+    assert printed is not None
+    if printed.run_id is None or printed.rung is None:
+        return Row("invoices printed", printed.missing, printed.good)
+    count = books.copy_printed(home, printed.run_id, out)
+    return Row("invoices printed", f"{count} of {of}, checksums agree, rung {printed.rung}", count == of)
 
 
 def _recovery(shift: Shift) -> Row:

@@ -81,6 +81,12 @@ class Order(Record):
         return sum(line.cents for line in self.lines)
 
 
+class Orders(Record):
+    """Several of them: the context of the run that prints their invoices."""
+
+    orders: list[Order]
+
+
 @cache
 def products() -> dict[str, Product]:
     """The catalogue, by sku."""

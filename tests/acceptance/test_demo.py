@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from schemas.policy import Rung
+from tests.support.sandboxes import ladder
 from tests.support.throwaway import ThrowAway
 from tests.support.waiting import eventually
 
@@ -15,10 +17,11 @@ pytestmark = pytest.mark.timeout(240)
 class Demo(ThrowAway):
     """A demo that was started."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *before: str) -> None:
+        """before: what starts it, where that is not Python itself."""
         super().__init__(folder)
         self.out = folder / "out"
-        self.start("examples.orders.demo", "--out", str(self.out), *arguments)
+        self.start(*before, "examples.orders.demo", "--out", str(self.out))
 
 
 @pytest.fixture
@@ -46,8 +49,28 @@ def test_every_order_is_fulfilled_once_though_a_worker_is_killed(demo: Demo) -> 
     assert "warning" not in screen.lower()
     assert "\x1b" not in screen
     assert len(list(demo.out.glob("order-*.txt"))) == 50
+    if (rung := ladder().choose(Rung.NAMESPACES)) is not None:
+        assert f"50 of 50, checksums agree, rung {rung}" in screen
+        assert (demo.out / "invoices.html").read_text().count("INVOICE order-") == 50
+        assert len((demo.out / "SHA256SUMS").read_text().splitlines()) == 50
     assert demo.left() == {}
     assert list(demo.homes.iterdir()) == []
+
+
+@pytest.mark.full
+def test_where_no_sandbox_works_nothing_is_printed_and_all_else_is_done(tmp_path: Path) -> None:
+    demo = Demo(tmp_path, "tests.support.rungless", "landlock")
+    try:
+        assert demo.process.wait(200) == 0, demo.screen
+    finally:
+        demo.end()
+    screen = " ".join(demo.screen.split())
+    assert "orders fulfilled 50 of 50 ok" in screen
+    assert "invoices printed left out, no rung of the sandbox is to be had" in screen
+    assert "landlock" in screen
+    for rung in Rung:
+        assert f"{rung}: " in screen
+    assert {one.suffix for one in demo.out.iterdir()} == {".txt"}
 
 
 @pytest.mark.parametrize("moment", ["starting", "all ready", "killed"])

@@ -127,14 +127,7 @@ def test_a_line_that_is_too_long_was_not_started(any_rung: Box) -> None:
 
 def test_without_landlock_no_command_starts() -> None:
     """The inner fence fails after the outer ones stand: the kernel's calls for it are forbidden to this process."""
-    found = found_behind(
-        "import ctypes, struct\n"
-        "lines = [(0x20, 0, 0, 0), *seccomp._each_refused((444, 445, 446)), seccomp._ALLOW]\n"
-        "code = b''.join(struct.pack('=HBBI', *one) for one in lines)\n"
-        "filled = ctypes.create_string_buffer(code, len(code))\n"
-        "kernel.prctl(kernel.SET_NO_NEW_PRIVS, 1)\n"
-        "kernel.call('prctl', 22, 2, struct.pack('@HP', len(lines), ctypes.addressof(filled)), 0, 0)"
-    )
+    found = found_behind("from tests.support.rungless import without_landlock\nwithout_landlock()")
     assert found["working"] == []
     assert all("landlock, errno 1" in found["missing"][rung] for rung in SANDBOXES if rung in ladder().working)
 
