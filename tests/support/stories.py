@@ -20,7 +20,7 @@ class Story:
     """What is submitted, what people do in between, and how it ends: without a death, and if what is `once` is lost.
 
     twice: steps whose effect is had twice, for a person has said so. unheard: how it ends where it is over before it
-    hears of what a person has decided.
+    hears of what a person has decided. spent: how it ends where two deaths use up the attempts that are left.
     """
 
     actions: tuple[str, ...]
@@ -30,6 +30,7 @@ class Story:
     fields: tuple[tuple[str, Any], ...] = ()
     twice: tuple[str, ...] = ()
     unheard: str | None = None
+    spent: tuple[str, ...] = ()
 
     def ends(self, deaths: int, heard: bool) -> tuple[str, ...]:
         """How it may end with so many of them. The second may fall upon the undoing of what the first left in doubt.
@@ -38,8 +39,10 @@ class Story:
             return (self.end,)
         if self.unheard and not heard:
             return (self.unheard,)
-        undone = deaths > 1 and "compensated" in self.in_doubt
-        return (self.end, *self.in_doubt, *(("compensation_failed",) if undone else ()))
+        if deaths == 1:
+            return (self.end, *self.in_doubt)
+        undone = ("compensation_failed",) if "compensated" in self.in_doubt else ()
+        return (self.end, *self.in_doubt, *undone, *self.spent)
 
 
 def policy(**asked: Any) -> tuple[tuple[str, Any], ...]:
@@ -58,7 +61,9 @@ STORIES = {
     "is tried twice": Story(("flaky", "pure"), "succeeded"),
     "is put off": Story(("puts_off", "pure"), "succeeded"),
     "is asked what it did": Story(("asked", "keyed"), "succeeded", ("compensated",)),
-    "is planned in the end": Story(("keyed", "pure"), "succeeded", fields=(("planner", "hesitates"),)),
+    "is planned in the end": Story(
+        ("keyed", "pure"), "succeeded", fields=(("planner", "hesitates"),), spent=("failed",)
+    ),
     "is never planned": Story((), "failed", fields=(("planner", "is_away"),)),
     "cannot be undone": Story(("stays", "keyed", "fails"), "compensation_failed"),
     "is refused": Story(("nobody_has_this",), "dead_lettered"),
