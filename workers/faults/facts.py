@@ -10,19 +10,18 @@ from orchestrator.store.views import StepState
 from schemas.run import RunView
 from workers.binding import bind
 from workers.faults.floor import Floor
+from workers.faults.ground import TOLD_S
 from workers.faults.invariants import RunFacts, StepFacts
 from workers.faults.log import fingerprint
 from workers.faults.scene import Scene
 from workers.registry import registry
 
-TOLD_S = 30.0
 LETTERS = 1000
 
 
 def gather(floor: Floor, scene: Scene) -> list[RunFacts]:
     """The facts of all runs of a scene, once everything that is on its way to ledger and log has arrived."""
-    mark = floor.log.mark()
-    floor.until(lambda: floor.log.has(mark), "the end of the log", TOLD_S)
+    floor.until_told()
     return [_of(floor, scene, run_id) for run_id in scene.run_ids()]
 
 
@@ -39,6 +38,7 @@ def _of(floor: Floor, scene: Scene, run_id: str) -> RunFacts:
     return RunFacts(
         run_id=run_id,
         status=view.status,
+        reason=view.reason or "",
         version=view.version,
         policy_hash=row.policy_hash,
         steps=tuple(_steps(floor, row, view)),

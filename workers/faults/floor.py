@@ -96,6 +96,11 @@ class Floor(Ground):
         prefix = self.settings.queue_prefix
         return not any(dispatch.queue_depth(self.app, names.queue(prefix, name)) for name in ("control", "steps"))
 
+    def until_late_is_undone(self) -> None:
+        """Until nothing is owed of what came late."""
+        ledger, namespace = self.ledger, self.settings.namespace
+        self.until(lambda: not ledger.late.owed(ledger.now_ms(), 1, namespace), "late effects are seen to")
+
     def until_over(self, scene: Scene, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Until every run of the scene has ended."""
         left = set(scene.run_ids())

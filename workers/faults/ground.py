@@ -17,6 +17,7 @@ from workers.faults.orders import Order
 from workers.faults.scene import Scene
 
 LOOK_S: Final = 0.05
+TOLD_S: Final = 30.0
 
 
 class TooLate(MandorError):
@@ -34,11 +35,13 @@ class Ground:
         self.hands = hands
         self.log = Log(folder)
         self.patience_s = 60.0  # how long anything may take
+        self._given: list[Order] = []
         self._handled: set[int] = set()
 
     def order(self, given: Iterable[Order]) -> None:
         """From here on this is ordered, and nothing else."""
-        orders.put(self.folder, given)
+        self._given = list(given)
+        orders.put(self.folder, self._given)
 
     def restart_server(self, away_s: float, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Stop the server, let time pass, start it where it was."""
@@ -72,6 +75,17 @@ class Ground:
         """What orders of this scene have been carried out, or are."""
         return self.log.acts(run_ids=scene.run_ids(), what="ordered")
 
+    def note_missed(self, scene: Scene) -> None:
+        """What is ordered by now should have been carried out: harm that was not done shows nothing."""
+        self.until_told()
+        done = {act.details["order"] for act in self.ordered(scene)}
+        scene.missed += [order for order in self._given if order.name not in done]
+
+    def until_told(self) -> None:
+        """Until the witness has written down all that it was told so far."""
+        mark = self.log.mark()
+        self.until(lambda: self.log.has(mark), "the end of the log", TOLD_S)
+
     def holding(self, scene: Scene) -> list[Act]:
         """Processes that hold by an order, and have not been dealt with."""
         held = [act for act in self.ordered(scene) if act.details["deed"] == "hold"]
@@ -83,6 +97,22 @@ class Ground:
             self._handled.add(act.number)
             scene.fault(f"child killed, {act.details['place']}", act.run_id, act.step_id)
             os.kill(act.pid, signal.SIGKILL)
+
+    def freeze_holding(self, scene: Scene) -> list[Act]:
+        """SIGSTOP to every process that holds, each a worker's child; they are not let go before they are thawed."""
+        held = self.holding(scene)
+        for act in held:
+            self._handled.add(act.number)
+            scene.fault(f"child frozen, {act.details['place']}", act.run_id, act.step_id)
+            os.kill(act.pid, signal.SIGSTOP)
+        return held
+
+    def thaw(self, frozen: Iterable[Act]) -> None:
+        """They go on, and hold no more."""
+        frozen = list(frozen)
+        self.let_go(frozen)
+        for act in frozen:
+            os.kill(act.pid, signal.SIGCONT)
 
     def let_go(self, held: Iterable[Act]) -> None:
         """They may go on."""

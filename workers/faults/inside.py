@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from orchestrator import dispatch
-from orchestrator.ledger import EffectRows
+from orchestrator.ledger import AcceptedRun, EffectRows, Ledger
 from orchestrator.store.guard import Guard
 from orchestrator.store.replies import Dispatch
 from workers import failures
@@ -121,6 +121,13 @@ def _commit(before: str, after: str) -> Callable[..., Any]:
     return commit
 
 
+def _accept(original: Callable[..., Any], ledger: Ledger, run: AcceptedRun) -> Any:
+    pass_by("accepting", run.run_id, "submit")
+    answer = original(ledger, run)
+    pass_by("accepted", run.run_id, "submit")
+    return answer
+
+
 def _wrap_sending() -> None:
     original = dispatch._send_all  # noqa: SLF001  # the one place that every message passes
 
@@ -143,6 +150,7 @@ if log.FOLDER in os.environ:
     _wrap(Attempt, "find_action", _find_action)
     _wrap(Attempt, "params", _params)
     _wrap(EffectRows, "open", _open)
+    _wrap(Ledger, "accept", _accept)
     _wrap(Guard, "complete_step", _commit("landed", "committed"))
     _wrap(Guard, "complete_undo", _commit("undo_landed", "undo_committed"))
     _wrap_sending()

@@ -28,7 +28,6 @@ HASTE: Final = {
     "stop_grace_s": 1,
     "dispatch_check_s": 1,
     "backoff_s": 0.2,
-    "audit_s": 1,
     "term_grace_s": 5,
 }
 QUIET: Final = {

@@ -49,7 +49,7 @@ class RunFacts:
 
     events: all of them, or (told: false) those that were told before the store forgot the run. ended_at, bound_at: ms
     since the epoch. letters: reasons of dead letters, by step. late: steps whose landing was refused. again: how often
-    a person had something of it done once more.
+    a person had something of it done once more. reason: why it ended as it did, in the store's words.
     """
 
     run_id: str
@@ -65,6 +65,7 @@ class RunFacts:
     late: frozenset[str] = frozenset()
     again: int = 0
     told: bool = True
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

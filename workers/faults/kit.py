@@ -10,6 +10,7 @@ from orchestrator.local.interrupts import Interrupts
 from workers.faults.driven import EXAMPLE, Audit, Driven, find_audit
 from workers.faults.hands import READY_S
 from workers.faults.installation import LEASE_S, SWEEP_S, Installation, temporary_home
+from workers.faults.rehearsal import rehearse
 from workers.faults.report import Outcome, Report, judge
 from workers.faults.scene import Scene
 from workers.faults.titles import TITLES
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 REHEARSAL_S: Final = 300.0
 RECOVERY_S: Final = 60.0
 TIMES: Final = 4  # a run with faults may take so many times as long as one without, besides what recovery takes
-
-
-class RehearsalFailed(MandorError):
-    """What is to be driven does not succeed when nothing is done to it."""
-
-    kind = "rehearsal_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +84,11 @@ def play(options: Options, screen: Screen) -> Report:
 
 
 def _rehearse(floor: "Floor", options: Options) -> None:
-    """One run to which nothing is done: it must succeed; it shows which steps there are, and how long they take."""
+    """It shows how long a run takes, too."""
     began, scene = time.monotonic(), Scene("rehearsal", options.seed)
     floor.patience_s = REHEARSAL_S
-    runs = floor.announce(scene, 1)
-    floor.submit(runs)
-    floor.until_over(scene)
-    view = floor.lookup.run(runs[0].run_id)
-    if view.status != "succeeded":
-        why = next((f"{step.id}: {step.error.message}" for step in view.steps if step.error), view.reason)
-        raise RehearsalFailed(
-            f"without any fault the run is {view.status}: {why}", hint="mend the plan or its actions first"
-        )
-    floor.steps = floor.store.views.steps(floor.lookup.ref(floor.lookup.find(view.run_id)))
+    floor.announce(scene, 1)
+    rehearse(floor, scene)
     floor.patience_s = RECOVERY_S + TIMES * (time.monotonic() - began)
 
 
@@ -123,6 +110,7 @@ def _played(floor: "Floor", scene: Scene) -> str | None:
     try:
         floor.until(floor.hands.all_ready, "everybody is ready", READY_S)
         SCENES[scene.name](floor, scene)
+        floor.note_missed(scene)
     except MandorError as wrong:
         return _said(wrong)
     finally:

@@ -4,14 +4,17 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from schemas.states import EffectClass
 from workers.faults.invariants import RunFacts, Violation, broken, moves
-from workers.faults.scene import Fault, Scene, Wanted
+from workers.faults.orders import Order
+from workers.faults.scene import UNDONE, Fault, Scene, Wanted
 
 IN_DOUBT, EXHAUSTED = "in_doubt", "retry_exhausted"
+ENDED_BY: Final = ("in_doubt", "step_failed")  # a step, which the run's reason names
+NOT_DONE: Final = "harm not done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,11 @@ def judge(
 ) -> Outcome:
     """Hold what is known of a scenario's runs against what is promised. complaints: of whoever looked outside."""
     wanted = {run.run_id: run for run in scene.runs}
+    excused = {run.run_id for run in facts if is_excused(run)}
     violations = [
         *(one for run in facts for one in broken(run)),
-        *(one for run in facts for one in unexpected(run, wanted[run.run_id])),
+        *(one for run in facts if run.run_id not in excused for one in unexpected(run, wanted[run.run_id])),
+        *(missed(order) for order in scene.missed if order.run_id not in excused),
         *(Violation(scene.name, "other", "", text) for text in scene.wrong),
         *(Violation("audit", "other", "", text) for text in complaints),
     ]
@@ -84,18 +89,27 @@ def judge(
 
 
 def unexpected(run: RunFacts, wanted: Wanted) -> Iterator[Violation]:
-    """A crash costs time, not work: a run must get where it was to get, unless an effect of it is in doubt for good."""
-    if run.status in wanted.ends or any(_is_excused(run, step_id) for step_id in run.letters):
-        return
-    yield Violation("end", "loss", run.run_id, f"it is {run.status}, not {' or '.join(sorted(wanted.ends))}")
+    """A crash costs time, not work: a run must get where it was to get."""
+    if run.status not in wanted.ends:
+        yield Violation("end", "loss", run.run_id, f"it is {run.status}, not {' or '.join(sorted(wanted.ends))}")
 
 
-def _is_excused(run: RunFacts, step_id: str) -> bool:
-    """A `once` step of which nobody knows is not run again; nor one that has had the only attempt it is given."""
+def missed(order: Order) -> Violation:
+    """What was not done to a run shows nothing."""
+    return Violation(
+        NOT_DONE, "other", order.run_id, f"nobody came to `{order.deed}` at {order.place} of {order.step_id}"
+    )
+
+
+def is_excused(run: RunFacts) -> bool:
+    """Whether it ended by a `once` step of which nobody knows, which is not run again; or by one that has had the only
+    attempt it is given. What ends it for another reason is no excuse, whatever else is in doubt.
+    """
+    cause, _, step_id = run.reason.partition(":")
     step = next((one for one in run.steps if one.id == step_id), None)
-    if step is None:
+    if step is None or cause not in ENDED_BY or run.status not in UNDONE:
         return False
-    reasons = run.letters[step_id]
+    reasons = run.letters.get(step_id, ())
     doubtful = step.effect == EffectClass.ONCE and IN_DOUBT in reasons
     return doubtful or (step.max_attempts == 1 and EXHAUSTED in reasons)
 

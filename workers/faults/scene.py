@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from workers.faults.orders import Order
+
 SUCCEEDED: Final = frozenset({"succeeded"})
 UNDONE: Final = frozenset({"compensated", "compensation_failed", "failed"})
 
@@ -34,7 +36,9 @@ class Fault:
 
 @dataclass
 class Scene:
-    """One scenario under way. draw: all that is left to chance comes from it, so that a seed says it again."""
+    """One scenario under way. draw: all that is left to chance comes from it, so that a seed says it again. missed:
+    orders that nobody has carried out.
+    """
 
     name: str
     seed: int
@@ -43,6 +47,7 @@ class Scene:
     faults: list[Fault] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     again: dict[str, int] = field(default_factory=dict)
+    missed: list[Order] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.draw = Random(f"{self.seed}:{self.name}")  # a draw that can be repeated

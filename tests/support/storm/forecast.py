@@ -54,10 +54,14 @@ class Ahead:
     """A run that will be. planned: by a planner, else its plan is ready. cancel_s: so long after it was accepted."""
 
     name: str
-    run_id: str
     shape: str
-    planned: bool
-    cancel_s: float | None
+    planned: bool = False
+    cancel_s: float | None = None
+
+    @property
+    def run_id(self) -> str:
+        """Of the run that this becomes."""
+        return run_id_for(FROM_BROKER, SESSION, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ def _run(seed: int, number: int) -> Ahead:
     (shape,) = draw.choices(list(shapes.SHARES), list(shapes.SHARES.values()))
     may_be_cancelled = shapes.ENDS[shape] is shapes.SUCCEEDS
     cancel_s = draw.uniform(0, CANCEL_WITHIN_S) if may_be_cancelled and draw.random() < CANCELLED else None
-    return Ahead(name, run_id_for(FROM_BROKER, SESSION, name), shape, draw.random() < 0.5, cancel_s)
+    return Ahead(name, shape, draw.random() < 0.5, cancel_s)
 
 
 # ---- what is to happen to single steps

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 from schemas.states import EffectClass, StepStatus
 from tests.support.storm import reclaims, shapes, world
-from tests.support.storm.forecast import SESSION
+from tests.support.storm.forecast import Ahead
 from tests.support.storm.reclaims import Claim, Loss, Stood, covered
-from tests.support.storm.weather import Weather
-from workers.faults import report
+from tests.support.storm.weather import Weather, fields
+from workers.faults import rehearsal, report
 from workers.faults.facts import gather
 from workers.faults.floor import Floor
 from workers.faults.invariants import RunFacts, Violation
-from workers.faults.kit import RehearsalFailed
 from workers.faults.report import Outcome, Recovery
 from workers.faults.scene import Scene, Wanted, now_ms
 
@@ -25,23 +24,9 @@ PROBED: Final = ("step", "send")  # a worker is asked first what became of it, b
 
 def rehearse(floor: Floor, seed: int) -> None:
     """One run of all steps without faults; it shows their classes."""
-    name, scene = f"{seed}-rehearsal", Scene("rehearsal", seed)
-    context, plan = shapes.context(shapes.ALL, name), shapes.plan_text(shapes.ALL, name)
-    scene.runs = [_ready_run(name, plan, context)]
-    floor.submit(scene.runs)
-    floor.until_over(scene)
-    view = floor.lookup.run(scene.runs[0].run_id)
-    if view.status != "succeeded":
-        raise RehearsalFailed(f"without any fault the run is {view.status}: {view.reason}")
-    floor.steps = floor.store.views.steps(floor.lookup.ref(floor.lookup.find(view.run_id)))
-
-
-def _ready_run(name: str, plan: str, context: dict[str, Any]) -> Wanted:
-    from orchestrator.policies import FROM_BROKER
-    from schemas.ids import run_id_for
-
-    fields = {"plan": plan, "context": context, "session_id": SESSION, "request_id": name}
-    return Wanted(run_id_for(FROM_BROKER, SESSION, name), fields)
+    run, scene = Ahead(f"{seed}-rehearsal", shapes.ALL), Scene("rehearsal", seed)
+    scene.runs = [Wanted(run.run_id, fields(run))]
+    rehearsal.rehearse(floor, scene)
 
 
 def judge(weather: Weather, title: str, seconds: float) -> tuple[Outcome, dict[str, Any]]:

@@ -44,9 +44,10 @@ def kill_child(weather: "Weather", draw: Random) -> bool:
 
 def kill_child_of(name: str, weather: "Weather", draw: Random) -> bool:
     """Any child of this worker."""
-    if name == "supervise":
+    killed = _kill_one(weather, draw, [pid for pid in members(weather, name) if pid != group(weather, name)])
+    if killed and name == "supervise":
         weather.flicker()
-    return _kill_one(weather, draw, [pid for pid in members(weather, name) if pid != group(weather, name)])
+    return killed
 
 
 def _kill_one(weather: "Weather", draw: Random, pids: list[int]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from orchestrator import decisions, verdicts
 from orchestrator.client import Client
@@ -241,10 +241,12 @@ class Weather:
 
 
 def _wanted(run: Ahead) -> Wanted:
+    return Wanted(run.run_id, fields(run), shapes.ENDS[run.shape] if run.cancel_s is None else shapes.CANCELLED)
+
+
+def fields(run: Ahead) -> dict[str, Any]:
     """Its submission."""
     context = shapes.context(run.shape, run.name)
     made = {"planner": shapes.PLANNER} if run.planned else {"plan": shapes.plan_text(run.shape, run.name)}
     policy = {"approvals": ["storm.end"], "deadline_s": shapes.OVERDUE_S} if run.shape == "overdue" else {}
-    fields = {**made, "context": context, "session_id": SESSION, "request_id": run.name, "policy": policy}
-    ends = shapes.ENDS[run.shape] if run.cancel_s is None else shapes.CANCELLED
-    return Wanted(run.run_id, fields, ends)
+    return {**made, "context": context, "session_id": SESSION, "request_id": run.name, "policy": policy}

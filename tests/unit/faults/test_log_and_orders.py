@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.local import EmbeddedServer
+from orchestrator.local.interrupts import Interrupts
 from tests.support.waiting import eventually
-from workers.faults import log, orders, witness
+from workers.faults import deeds, log, orders, witness
+from workers.faults.ground import Ground
+from workers.faults.hands import Hands
 from workers.faults.log import Log, fingerprint
 from workers.faults.orders import Order
-from workers.faults.scene import Scene
+from workers.faults.scene import Scene, Wanted
 from workers.faults.scenes.all import SCENES
 from workers.faults.titles import TITLES
 
@@ -92,6 +96,16 @@ def test_who_holds_is_let_go_by_name(place: Path) -> None:
     orders.let_go(place, "a")
     assert orders.may_go(place, "a")
     assert not orders.may_go(place, "b")
+
+
+def test_an_order_that_nobody_came_to_is_missed(listening: Path, tmp_path: Path) -> None:
+    ground = Ground(listening, EmbeddedServer(tmp_path / "server"), Hands(tmp_path, Interrupts()))
+    scene = Scene("S1", 7, runs=[Wanted("run", {})])
+    met, unmet = Order("a", "run", "s", "acted", "last"), Order("b", "run", "s", "landed", "last")
+    ground.order([met, unmet])
+    deeds.pass_by("acted", "run", "s")
+    ground.note_missed(scene)
+    assert scene.missed == [unmet]
 
 
 def test_inputs_are_told_apart() -> None:

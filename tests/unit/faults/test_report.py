@@ -3,8 +3,11 @@
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from tests.unit.faults.facts import RUN, act, good, with_acts, with_step
 from workers.faults import report
+from workers.faults.orders import Order
 from workers.faults.report import Outcome, Report, judge
 from workers.faults.scene import Fault, Scene, Wanted
 
@@ -42,12 +45,34 @@ def test_a_run_that_gets_elsewhere_is_a_loss() -> None:
 
 def test_a_doubt_about_a_once_step_excuses_its_run_and_no_other_step_does() -> None:
     for step_id, passes in (("send", True), ("charge", False)):
-        run = replace(good(undone=True), letters={step_id: ("in_doubt",)})
+        run = replace(good(undone=True), letters={step_id: ("in_doubt",)}, reason=f"in_doubt:{step_id}")
         assert judge(scene(), "", [run], 1.0).passed is passes
 
 
+@pytest.mark.parametrize("reason", ["cancel", "deadline", "step_failed:charge", "in_doubt:charge", "", "in_doubt:gone"])
+def test_a_doubt_excuses_no_run_that_ended_for_another_reason(reason: str) -> None:
+    run = replace(good(undone=True), letters={"send": ("in_doubt",)}, reason=reason)
+    assert [one.invariant for one in judge(scene(), "", [run], 1.0).violations] == ["end"]
+
+
+def test_nor_one_that_ended_as_no_doubt_ends_it() -> None:
+    run = replace(good(), letters={"send": ("in_doubt",)}, reason="in_doubt:send")
+    assert not judge(scene(ends=frozenset({"cancelled"})), "", [run], 1.0).passed
+
+
+@pytest.mark.parametrize(("reason", "named"), [("", ["harm not done"]), ("in_doubt:send", [])])
+def test_harm_that_was_not_done_is_a_failure_unless_its_run_ended_before(reason: str, named: list[str]) -> None:
+    made = scene(ends=frozenset({"succeeded", "compensated"}))
+    made.missed.append(Order("a", RUN, "charge", "acted", "hold"))
+    run = replace(good(undone=True), letters={"send": ("in_doubt",)}, reason=reason)
+    outcome = judge(made, "", [run], 1.0)
+    assert [one.invariant for one in outcome.violations] == named
+    told = "     harm not done: nobody came to `hold` at acted of charge (" + RUN + ")"
+    assert (told in list(report.wrong(outcome))) is bool(named)
+
+
 def test_a_step_that_has_one_attempt_excuses_its_run() -> None:
-    run = replace(good(undone=True), letters={"charge": ("retry_exhausted",)})
+    run = replace(good(undone=True), letters={"charge": ("retry_exhausted",)}, reason="step_failed:charge")
     assert not judge(scene(), "", [run], 1.0).passed
     assert judge(scene(), "", [with_step(run, "charge", max_attempts=1)], 1.0).passed
 

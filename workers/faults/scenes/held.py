@@ -69,7 +69,7 @@ def _freeze(floor: Floor, scene: Scene, *, until_over: bool) -> None:
     floor.hands.thaw(worker)
     floor.pause(CATCH_UP_S)
     floor.until_over(scene)
-    _until_late_ones_are_undone(floor)
+    floor.until_late_is_undone()
 
 
 def _fence(floor: Floor, act: Act) -> int:
@@ -83,11 +83,6 @@ def _taken_over(floor: Floor, act: Act, fence: int) -> bool:
 
 def _step(floor: Floor, act: Act) -> StepView:
     return next(step for step in floor.lookup.run(act.run_id).steps if step.id == act.step_id)
-
-
-def _until_late_ones_are_undone(floor: Floor) -> None:
-    ledger, namespace = floor.ledger, floor.settings.namespace
-    floor.until(lambda: not ledger.late.owed(ledger.now_ms(), 1, namespace), "late effects are seen to")
 
 
 def without_end(floor: Floor, scene: Scene) -> None:

@@ -1,31 +1,31 @@
-"""Processes that are killed: children, whole workers, whoever publishes."""
+"""Processes that are killed: children, and whole workers."""
 
 from collections.abc import Callable
 from typing import Final
 
 from orchestrator.store.views import StepState
-from schemas.states import EffectClass
 from workers.faults.floor import Floor
 from workers.faults.hands import SLOTS, STEP_WORKERS
 from workers.faults.orders import Order
+from workers.faults.parts import OPENED_FIRST, has_undo, needed_by
 from workers.faults.scene import UNDONE, Scene, Wanted
 
 AFTER_THE_EFFECT: Final = ("acted", "landed")
 AFTER_THE_UNDO: Final = ("undone", "undo_landed")
 ANYWHERE: Final = ("claimed", "began", "acted", "landed", "committed")
-OPENED_FIRST: Final = (EffectClass.KEYED, EffectClass.ONCE)
 RUNS: Final = 3
 
 
 def child_after_effect(floor: Floor, scene: Scene) -> None:
     """S1. The first attempt of every step, and of every undo of a run whose last step fails."""
     runs = floor.announce(scene, RUNS)
-    undone = floor.announce(scene, 1, UNDONE)
+    undone, last = floor.announce(scene, 1, UNDONE), floor.steps[-1]
+    to_undo = [step for step in needed_by(floor.steps, last) if has_undo(step)]
     floor.order(
         [
             *(held(scene, run, step.id, AFTER_THE_EFFECT) for run in runs for step in floor.steps),
-            *(held(scene, run, step.id, AFTER_THE_UNDO) for run in undone for step in floor.steps[:-1]),
-            *(Order(f"{run.run_id}.fail", run.run_id, floor.steps[-1].id, "began", "fail") for run in undone),
+            *(held(scene, run, step.id, AFTER_THE_UNDO) for run in undone for step in to_undo),
+            *(Order(f"{run.run_id}.fail", run.run_id, last.id, "began", "fail") for run in undone),
         ]
     )
     floor.submit([*runs, *undone])
@@ -75,35 +75,8 @@ def places_of(step: StepState) -> tuple[str, ...]:
     return (*ANYWHERE, "opened") if step.effect in OPENED_FIRST else ANYWHERE
 
 
-def around_publishes(floor: Floor, scene: Scene) -> None:
-    """S12. One run for each message of a run's life and each side of its publish; whoever sends it dies there."""
-    messages = ["plan", "settle", *(f"step:{step.id}" for step in floor.steps)]
-    deaths = [(message, place) for message in messages for place in ("sending", "sent")]
-    runs = floor.announce(scene, len(deaths))
-    has_effects = [step.id for step in floor.steps[:-1] if step.effect != EffectClass.PURE]
-    undoing = [(f"undo:{step_id}", place) for step_id in has_effects for place in ("sending", "sent")]
-    undone = floor.announce(scene, len(undoing), UNDONE)
-    last = floor.steps[-1].id
-    floor.order(
-        [
-            *(_dies(run, *death) for run, death in zip([*runs, *undone], [*deaths, *undoing], strict=True)),
-            *(Order(f"{run.run_id}.fail", run.run_id, last, "began", "fail") for run in undone),
-        ]
-    )
-    floor.send([*runs, *undone])
-    floor.until_over(scene)
-    for act in floor.ordered(scene):
-        if act.details["deed"] == "die":
-            scene.fault(f"killed {act.details['place']} {act.step_id}", act.run_id, at=act.at)
-
-
-def _dies(run: Wanted, message: str, place: str) -> Order:
-    return Order(f"{run.run_id}.{message}.{place}", run.run_id, message, place, "die")
-
-
 LOST: Final[dict[str, Callable[[Floor, Scene], None]]] = {
     "S1": child_after_effect,
     "S2": every_slot,
     "S3": whole_worker,
-    "S12": around_publishes,
 }

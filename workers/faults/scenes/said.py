@@ -15,7 +15,7 @@ from workers.faults.scene import UNDONE, Scene, Wanted
 COPIES: Final = 50
 OPERATORS: Final = 2
 LIMIT_MS: Final = 60_000
-MOMENT_S: Final = 0.5
+FAILING: Final = 4  # runs
 
 
 def many_times(floor: Floor, scene: Scene) -> None:
@@ -40,23 +40,40 @@ def _copies(floor: Floor, scene: Scene) -> None:
 
 
 def beside_others(floor: Floor, scene: Scene) -> None:
-    """S10. In each run another step fails at once, while what may run beside it is made to take a moment."""
+    """S10. In each run another step fails, once one beside it has acted; that one commits when it has failed."""
     chosen = floor.steps[:]
     scene.draw.shuffle(chosen)
-    runs = floor.announce(scene, min(len(chosen), 4), UNDONE)
-    floor.order(order for run, step in zip(runs, chosen, strict=False) for order in _fails(floor, run, step))
-    floor.submit(runs)
+    runs = floor.announce(scene, min(len(chosen), FAILING), UNDONE)
+    pairs = [(run, step, _beside(floor, scene, step)) for run, step in zip(runs, chosen, strict=False)]
+    floor.order(order for run, step, other in pairs for order in _fails(run, step, other))
+    for run, step, other in pairs:
+        floor.submit([run])
+        _let_fail(floor, scene, run, 1 if other is None else 2)
+        scene.nuisance("step fails", run.run_id, step.id)
     floor.until_over(scene)
-    for act in floor.ordered(scene):
-        if act.details["deed"] == "fail":
-            scene.nuisance("step fails", act.run_id, act.step_id, act.at)
 
 
-def _fails(floor: Floor, run: Wanted, step: StepState) -> Iterator[Order]:
+def _beside(floor: Floor, scene: Scene, step: StepState) -> StepState | None:
+    """A step that runs beside this one."""
+    others = [other for other in floor.steps if other.id != step.id and other.needs == step.needs]
+    return scene.draw.choice(others) if others else None
+
+
+def _fails(run: Wanted, step: StepState, other: StepState | None) -> Iterator[Order]:
+    yield Order(f"{run.run_id}.waits", run.run_id, step.id, "claimed", "hold")
     yield Order(f"{run.run_id}.fail", run.run_id, step.id, "began", "fail")
-    for other in floor.steps:
-        if other.id != step.id and other.needs == step.needs:
-            yield Order(f"{run.run_id}.{other.id}", run.run_id, other.id, "acted", "last", MOMENT_S)
+    if other is not None:
+        yield Order(f"{run.run_id}.acted", run.run_id, other.id, "acted", "hold")
+
+
+def _let_fail(floor: Floor, scene: Scene, run: Wanted, holding: int) -> None:
+    """Once so many hold; who acted goes on when the run is failing."""
+    floor.until(
+        lambda: len(floor.holding(scene)) == holding, "a step before it fails, and one beside it that has acted"
+    )
+    floor.let_go(act for act in floor.holding(scene) if act.details["place"] == "claimed")
+    floor.until(lambda: floor.lookup.run(run.run_id).status != "running", "the failure")
+    floor.let_go(floor.holding(scene))
 
 
 def two_operators(floor: Floor, scene: Scene) -> None:
@@ -66,6 +83,7 @@ def two_operators(floor: Floor, scene: Scene) -> None:
     floor.order(Order(f"{run.run_id}.fail", run.run_id, last, "began", "fail") for run in runs)
     floor.submit(runs)
     floor.until_over(scene)
+    floor.note_missed(scene)
     floor.order([])
     for run in runs:
         scene.nuisance("started over twice", run.run_id, last)
