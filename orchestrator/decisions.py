@@ -127,7 +127,8 @@ def retry(desk: Desk, run_id: str, by: str, reason: str | None = None, again: Ag
     startover.check(row.run_id, steps, again)
     kept.refuse_lost(desk.ledger, row.run_id, [step for step in steps if step.id not in again.new_keys])
     redone = startover.behind(steps, again.from_steps)
-    kept.refuse_without_files(settings(), desk.store, _ref(row), [step for step in steps if step.id not in redone])
+    staying = [step for step in steps if step.id not in redone]
+    kept.refuse_without_files(settings(), desk.ledger, desk.store, _ref(row), staying)
     details = startover.details(desk.store, _ref(row), steps, again)
     return _make(desk, run_id, Order("retry", by, reason, details=details), state)
 
@@ -239,6 +240,8 @@ def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
     the store has forgotten the run, the ledger alone does, and the run is built again as it says.
     """
     ref, again = _ref(row), startover.wanted(decision.details_text)
+    if lost := _lost_files(desk, ref, decision, again):
+        return f"no_files:{lost.id}"
     progress.settle(desk.app, desk.store, desk.ledger, ref, decision.generation)
     redone = startover.set_aside(desk.ledger, desk.store, ref, decision.generation, again) if again else []
     made = (decision.generation, decision.made_by, row.deadline_ms)
@@ -256,6 +259,14 @@ def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
         if reply.total:
             dispatch.open_chord(desk.app, ref, reply.generation, reply.total)
     return _told(desk, reply)
+
+
+def _lost_files(desk: Desk, ref: RunRef, decision: Decision, again: Again) -> StepState | None:
+    """Files may have gone between the look at them and the row of this decision."""
+    steps = desk.store.views.steps(ref)
+    redone = startover.behind(steps, again.from_steps)
+    staying = [step for step in steps if step.id not in redone]
+    return kept.step_without_files(desk.ledger, ref.run_id, decision.generation, staying)
 
 
 def _resolve(desk: Desk, row: LedgerRun, decision: Decision) -> str:

@@ -18,6 +18,7 @@ from schemas.states import EffectClass, StepStatus
 # a pure step did nothing; an idempotent one may have gone without its row while the ledger was away
 SHOWN: Final = frozenset({EffectClass.TRANSACTIONAL, EffectClass.KEYED, EffectClass.ONCE})
 WRITES_FILE: Final = "create_file"
+WITH_FILES: Final = {WRITES_FILE: "wrote", "run_command": "ran"}
 
 
 def refuse_lost(ledger: Ledger, run_id: str, steps: Sequence[StepState]) -> None:
@@ -36,17 +37,43 @@ def refuse_lost(ledger: Ledger, run_id: str, steps: Sequence[StepState]) -> None
             raise DecisionRefused(message, path="run_id", hint="was an older ledger restored? submit the run again")
 
 
-def refuse_without_files(settings: Settings, store: Store, ref: RunRef, steps: Iterable[StepState]) -> None:
-    """DecisionRefused if one of these completed steps wrote a file, and the run's workspace is gone.
+def refuse_without_files(
+    settings: Settings, ledger: Ledger, store: Store, ref: RunRef, steps: Iterable[StepState]
+) -> None:
+    """DecisionRefused if one of these completed steps worked in the run's workspace, and that is gone: by the ledger,
+    or by what is to be seen here, where workspaces must be in this very home because the ledger is, too.
 
-    Looked for where workspaces must be in this very home: where the ledger is, too. A single file may have been moved
-    or taken away by a later step, and is not missed here.
+    A single file may have been moved or taken away by a later step, and is not missed here.
     """
-    if settings.ledger_url or home.has_workspace(settings.home, ref.run_id):
+    run = store.views.run(ref)
+    let_go = run is not None and has_let_go(ledger, ref.run_id, run.generation)
+    if not let_go and (settings.ledger_url or home.has_workspace(settings.home, ref.run_id)):
         return
-    for step in steps:
-        if step.status == StepStatus.COMPLETED and step.action == WRITES_FILE:
-            written = json.loads(store.views.result(ref, step.id) or "{}").get("path", "a file")
-            message = f"step {step.id} is completed, but the workspace in which it wrote {written} is gone"
-            hint = f"do it again with --from {step.id}, or submit the run again"
-            raise DecisionRefused(message, path="run_id", hint=hint)
+    for step in filter(_worked_with_files, steps):
+        message = f"step {step.id} is completed, but the workspace in which it {_what(store, ref, step)} is gone"
+        hint = f"do it again with --from {step.id}, or submit the run again"
+        raise DecisionRefused(message, path="run_id", hint=hint)
+
+
+def step_without_files(ledger: Ledger, run_id: str, generation: int, steps: Iterable[StepState]) -> StepState | None:
+    """The first of these completed steps that worked in the run's workspace, if the ledger knows that to be gone.
+
+    Asked once the decision to start over is written down: from then on nobody lets the files go.
+    """
+    found = filter(_worked_with_files, steps)
+    return next(found, None) if has_let_go(ledger, run_id, generation) else None
+
+
+def has_let_go(ledger: Ledger, run_id: str, generation: int) -> bool:
+    """Whether the files that the run had in this generation have gone. What it had before it has done again since."""
+    return ledger.files.gone(run_id) == generation
+
+
+def _worked_with_files(step: StepState) -> bool:
+    return step.status == StepStatus.COMPLETED and step.action in WITH_FILES
+
+
+def _what(store: Store, ref: RunRef, step: StepState) -> str:
+    """`wrote report.txt`."""
+    path = json.loads(store.views.result(ref, step.id) or "{}").get("path")
+    return f"{WITH_FILES[step.action]} {path or 'a file'}" if step.action == WRITES_FILE else WITH_FILES[step.action]

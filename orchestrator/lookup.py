@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Final, NoReturn
 
 from orchestrator import bound, recalled
@@ -12,7 +13,7 @@ from orchestrator.settings import settings
 from orchestrator.store import Store
 from orchestrator.store.views import UNDO, Event, RunState, StepState, UndoState
 from schemas.ids import RunRef, is_run_id
-from schemas.run import CompensationView, ErrorView, EventView, LetterView, LimitsView, RunView, StepView
+from schemas.run import ArtifactView, CompensationView, ErrorView, EventView, LetterView, LimitsView, RunView, StepView
 from schemas.states import RunStatus, StepStatus
 
 LETTERS: Final = 100  # of one run; more would say nothing new
@@ -48,6 +49,10 @@ class Lookup:
     def run(self, run_id: str) -> RunView:
         """The whole run. Once the store has let it go, as the ledger was told of it."""
         row = self.find(run_id)
+        kept = tuple(ArtifactView(**asdict(one)) for one in self._ledger.files.kept(row.run_id))
+        return self._without_artifacts(row).model_copy(update={"artifacts": kept})
+
+    def _without_artifacts(self, row: LedgerRun) -> RunView:
         letters = tuple(
             LetterView(id=letter.id, kind=letter.kind, step_id=letter.step_id, reason=letter.reason)
             for letter in self._ledger.letters(LETTERS, run_id=row.run_id)

@@ -93,6 +93,15 @@ class Settings(BaseSettings):
     command_output_bytes: Count = Field(64 * 1024 * 1024, description="output of a command; beyond it, it is ended")
     sandbox_uid: int = Field(65_534, ge=1, le=2**31, description="user of commands, where a worker is root")
 
+    # files of runs; policy may narrow them
+    workspace_keep_s: float = Field(
+        86_400.0, ge=0, le=30 * 86_400, description="how long a workspace stays when its run has ended"
+    )
+    artifact_bytes: int = Field(
+        64 * 1024 * 1024, ge=0, le=2**31, description="most bytes of a run's files that policy keeps"
+    )
+    workspace_sweep_s: Seconds = Field(10.0, description="from one look for workspaces to let go to the next")
+
     planner_timeout_s: Seconds = Field(110.0, description="time limit of planning a run once, repairs included")
     planner_attempts: int = Field(3, ge=1, le=100, description="tries of planning a run in all")
 
@@ -213,6 +222,12 @@ def _broken(given: Settings) -> Iterator[Broken]:
             given.finished_ttl_s < given.ledger_runs_d * 86_400,
             ("ledger_runs_d",),
             "the ledger would forget a run that Redis still has",
+        ),
+        (
+            "workspace_keep_s",
+            given.workspace_keep_s <= given.ledger_runs_d * 86_400,
+            ("ledger_runs_d",),
+            "files would outlast what is known of their run",
         ),
         ("timeout_s", given.timeout_s < given.deadline_s, ("deadline_s",), "one attempt may not outlast its run"),
     )

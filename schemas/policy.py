@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from schemas.base import ActionName, Strict
 from schemas.canonical import canonical_text, sha256_hex
 from schemas.narrowing import FIELDS, LIMITS, QUOTAS, narrowed
+from schemas.patterns import Pattern
 from schemas.plan import MAX_STEPS
 from schemas.states import EffectClass
 
@@ -28,8 +29,10 @@ Attempts = Annotated[int, Field(ge=1, le=100)]
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
 Wait = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=2**31)]
+Size = Annotated[int, Field(ge=0, le=2**31)]
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 Actions = Annotated[frozenset[ActionName], BeforeValidator(_as_set), PlainSerializer(sorted, return_type=list[str])]
+Patterns = Annotated[frozenset[Pattern], BeforeValidator(_as_set), PlainSerializer(sorted, return_type=list[str])]
 Effects = Annotated[frozenset[EffectClass], BeforeValidator(_as_set), PlainSerializer(sorted, return_type=list[str])]
 
 
@@ -132,6 +135,8 @@ class Policy(Strict):
     start only when a person agrees. on_doubt: null means to end. wait_s: how long a wait for a person lasts at most;
     then it counts as failure. quotas: how much of single actions there may be in a run.
     min_rung: the weakest sandbox that a command may run in. command_*: of each process, of a command, of its streams.
+    workspace_keep_s: how long a run's workspace stays when the run has ended. artifacts: patterns of files in it that
+    are kept beyond that, of artifact_bytes together at most.
     """
 
     actions: Actions | None = None
@@ -150,6 +155,9 @@ class Policy(Strict):
     command_memory_bytes: Count = 512 * 1024 * 1024
     command_processes: Count = 64
     command_output_bytes: Count = 64 * 1024 * 1024
+    workspace_keep_s: Wait = 86_400.0
+    artifacts: Patterns = frozenset()
+    artifact_bytes: Size = 64 * 1024 * 1024
     on_failure: Failing | None = None
     require_compensation: bool = False
     approvals: Actions = frozenset()
@@ -224,6 +232,9 @@ class PolicyRequest(Strict):
     command_memory_bytes: Count | None = None
     command_processes: Count | None = None
     command_output_bytes: Count | None = None
+    workspace_keep_s: Wait | None = None
+    artifacts: Patterns | None = None
+    artifact_bytes: Size | None = None
     on_failure: Failing | None = None
     require_compensation: bool | None = None
     approvals: Actions | None = None

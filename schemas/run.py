@@ -222,11 +222,24 @@ class LimitsView(Strict):
     backoff_max_s: float
 
 
+class ArtifactView(Strict):
+    """A file of a run that was kept: its path in the workspace; place: host and folder of the copy. left_out: why there
+    is none.
+    """
+
+    path: str
+    place: str
+    bytes: int
+    sha256: Hash | None
+    left_out: str | None = None
+
+
 class RunView(Strict):
     """A run as `run show` prints it. version: grows by one with each transition. error: why no plan was made.
 
     ended_by: when it will have ended at the latest, while it has not. policy: as it was accepted, which is what
-    policy_hash is of. limits: of each action in the plan, by the policy and what the action declares.
+    policy_hash is of. limits: of each action in the plan, by the policy and what the action declares. artifacts: of the
+    newest generation that left any.
     """
 
     run_id: RunId
@@ -249,6 +262,7 @@ class RunView(Strict):
     ended_by: Moment | None = None
     policy: dict[str, Any] = Field(default_factory=dict)
     limits: dict[str, LimitsView] = Field(default_factory=dict)
+    artifacts: Annotated[tuple[ArtifactView, ...], BeforeValidator(listed)] = ()
 
 
 class RunLine(Strict):

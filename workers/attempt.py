@@ -1,8 +1,10 @@
 """One granted attempt to do a step, or to undo one: what it is, what it holds, and what its code is handed."""
 
 import json
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
@@ -22,13 +24,16 @@ from workers.failures import UnknownAction
 from workers.lease import Lease, Renewal, Terms
 from workers.registry import Action
 from workers.results import result_text
+from workers.scratch import Scratch
 from workers.services import Services
 from workers.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """granted_at: time.monotonic() before the claim was sent. kind: which lease and which effect row are its own."""
+    """granted_at: time.monotonic() before the claim was sent. kind: which lease and which effect row are its own.
+    leaving: what is taken away when the attempt has ended; whoever makes an attempt closes it.
+    """
 
     kind: ClassVar[Literal["do", "undo"]] = "do"
     message: StepMessage
@@ -36,6 +41,7 @@ class Attempt:
     claim_id: str
     granted_at: float
     services: Services
+    leaving: ExitStack = field(default_factory=ExitStack, init=False, compare=False, repr=False)
 
     @cached_property
     def step(self) -> dict[str, Any]:
@@ -102,6 +108,7 @@ class Attempt:
         """What stands behind that."""
         return ContextServices(
             workspace=self._workspace,
+            scratch=self._make_scratch,
             result=self.result_of,
             effect=self._land_within,
             check=self.lease.check,
@@ -142,6 +149,11 @@ class Attempt:
 
     def _workspace(self) -> Workspace:
         return self.services.workspaces.open(self.message.run_id, self.granted.fence)
+
+    def _make_scratch(self) -> Path:
+        made = Scratch(self.services.settings.home)
+        self.leaving.callback(made.close)
+        return made.path
 
     def _renew(self) -> Renewal:
         guard, message = self.services.store.guard, self.message

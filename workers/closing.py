@@ -39,7 +39,8 @@ def _deliver(message: CloseMessage, services: Services) -> Report:
     if step is None or step.status != StepStatus.RUNNING or not lapsed(step, services.store.now_ms()):
         return Nothing("not_due")
     attempt = Attempt(message, as_it_was(message, services, step), "", time.monotonic(), services)
-    closing = _find_out(attempt, step)
+    with attempt.leaving:
+        closing = _find_out(attempt, step)
     guard = services.store.guard
     verdict = guard.expire_lease(message.ref, message.step_id, step.fence, closing.fact, closing.result_text)
     tell_ended("probe", step.fence, step.effect, verdict, noticed=not step.dead)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -56,6 +57,7 @@ class Services:
     """What stands behind a context: one function for each thing that reaches out of the process."""
 
     workspace: Callable[[], Workspace]
+    scratch: Callable[[], Path]
     result: Callable[[str], Any]
     effect: Callable[[Any, Any], None]
     check: Callable[[], None]
@@ -120,6 +122,11 @@ class Context:
     def workspace(self) -> Workspace:
         """The run's own folder, made at first use."""
         return self._services.workspace()
+
+    @cached_property
+    def scratch(self) -> Path:
+        """A folder of this attempt alone, made at first use, and gone when the attempt has ended, however it ends."""
+        return self._services.scratch()
 
     def result(self, step_id: str) -> Any:
         """The result of a step this one needs, directly or through others; parsed JSON.

@@ -66,7 +66,8 @@ def _deliver(message: LateMessage, services: Services) -> Report:
     granted = replace(as_it_was(message, services, step), fence=message.fence)
     attempt = LateAttempt(message, granted, "", time.monotonic(), services, was=step)
     try:
-        perform(attempt)
+        with attempt.leaving:
+            perform(attempt)
     except failures.UnknownAction as missing:  # nothing has begun: sent again, it may come to a worker that has it
         return Nothing(missing.kind)
     except NOT_OURS as other:

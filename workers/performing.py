@@ -44,7 +44,7 @@ def carry_out(
     logs.emit(events.JobStart(attempt.action, granted.effect, granted.attempt, granted.fence, undo))
     signs.compare_policy(granted)
     try:
-        with attempt.lease:
+        with attempt.leaving, attempt.lease:
             ending = _perform(attempt, perform)
             verdict = _see_out(attempt, ending, conclude)
     finally:

@@ -26,7 +26,7 @@ from orchestrator.telemetry.metrics import Metrics
 from orchestrator.telemetry.text import without_secrets
 from schemas.ids import RunRef
 from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
-from workers import closing, execution, late, orphans, planning, stopping
+from workers import closing, execution, late, letting_go, orphans, planning, stopping
 from workers import undo as undoing
 from workers.loading import load_actions
 from workers.newplan import limits_of
@@ -180,6 +180,7 @@ def _load_before_forking(**_: Any) -> None:
             startup.check_time_limit(given, action.spec.name, limit_s, policy.stop_grace_s)
         _look_for_sandboxes(given)
         _watch_over(given)
+        _look_after_workspaces(given)
 
 
 def _look_for_sandboxes(given: Settings) -> None:
@@ -200,6 +201,13 @@ def _watch_over(given: Settings) -> None:
         facts.listen(Metrics(action.spec.name for action in registry.actions()))
     if given.llm_provider and watch.does("plan"):
         watch.look_at("model", lambda: configured_model(given).reach(_REACH_S), _REACH_ROUNDS * given.health_every_s)
+
+
+def _look_after_workspaces(given: Settings) -> None:
+    """Beside every worker that may have made some: its host's disk is seen by nobody else."""
+    watch = watched.current()
+    if watch is not None and watch.role == "steps":
+        letting_go.begin(given)
 
 
 @signals.worker_init.connect(weak=False)

@@ -70,6 +70,7 @@ def context(
 
     services = Services(
         workspace=lambda: _workspace(workspace, run_id, fencing_token),
+        scratch=lambda: _scratch(workspace),
         result=lambda wanted: dict(results or {})[wanted],
         effect=effect,
         check=check,
@@ -83,6 +84,13 @@ def context(
 
 def _workspace(folder: Path | None, run_id: str, fence: int) -> Workspace:
     return Workspaces(_given(folder, "workspace")).open(run_id, fence)
+
+
+def _scratch(folder: Path | None) -> Path:
+    """Not taken away: the test's own folder is."""
+    made = _given(folder, "workspace") / "scratch"
+    made.mkdir(exist_ok=True)
+    return made
 
 
 def _given(value: T | None, name: str) -> T:

@@ -1,6 +1,7 @@
 """A run's own folder: reached through directory descriptors only, no link followed, every write whole or not at all.
 
     {home}/workspace.key                    32 random bytes, 0600: makes the folders' names unguessable
+    {home}/workspaces/{name}/run.json       whose it is, and the lock of who comes in or lets it go (workers.belonging)
     {home}/workspaces/{name}/tree/          what steps write and read, 0700, files 0600
     {home}/workspaces/{name}/incoming/      files being written, out of the steps' reach
     {home}/workspaces/{name}/fences/        per path: the lock, and the highest fencing token that wrote it
@@ -23,6 +24,7 @@ from typing import Final
 
 from orchestrator.errors import MandorError
 from orchestrator.home import WORKSPACE_KEY, workspace_folder
+from workers.belonging import come_in, write_once
 from workers.outcomes import NoEffect, PermanentError
 from workers.paths import path_parts
 
@@ -93,8 +95,7 @@ class Workspaces:
         """
         folder = self._folder(run_id)
         with _plain_faults():
-            for made in (folder.parent, folder, *(folder / name for name in ("tree", "incoming", "fences"))):
-                _make_private(made)
+            _come_in(folder, run_id)
         return Workspace(folder, fence, fence if wrote is None else wrote)
 
     def _folder(self, run_id: str) -> Path:
@@ -108,6 +109,18 @@ class Workspaces:
                 return path.read_bytes()
             except FileNotFoundError:
                 return _new_key(path)
+
+
+def _come_in(folder: Path, run_id: str) -> None:
+    """Make what is not there of it, and use it from here on. What is let go meanwhile is made anew."""
+    give_up = time.monotonic() + LOCK_WAIT_S
+    while time.monotonic() < give_up:
+        with suppress(FileNotFoundError):
+            for made in (folder.parent, folder, *(folder / name for name in ("tree", "incoming", "fences"))):
+                _make_private(made)
+            if come_in(folder, run_id, LOCK_WAIT_S):
+                return
+    raise WorkspaceFault("the workspace is being let go, and that takes too long")
 
 
 class Workspace:
@@ -295,15 +308,5 @@ def _make_private(path: Path) -> None:
 
 def _new_key(path: Path) -> bytes:
     """Write a key that nobody has yet; whoever comes second takes the first one's."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(_KEY_BYTES))
-            file.flush()
-            os.fsync(descriptor)
-        with suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink()
+    write_once(path, secrets.token_bytes(_KEY_BYTES))
     return path.read_bytes()

@@ -36,6 +36,7 @@ SAID: Final = {
     "other_generation": "dropped: the run has been started over meanwhile, it is generation {about} now",
     "not_due": "nothing to decide: {about}",
     "in_doubt": "step {about} is in doubt: say first what became of it, with `mandor run resolve`",
+    "no_files": "the files that step {about} worked with have gone meanwhile: do it again with `--from {about}`",
     "no_step": "the run has no step {about}",
     "kept": "step {about} is completed and kept: it needs no new key",
     "not_closed": "another attempt of the step has begun meanwhile: look again",

@@ -14,7 +14,7 @@ from orchestrator.cli.services import Services, services
 from orchestrator.cli.waiting import waiting_for
 from orchestrator.errors import NotFound
 from orchestrator.telemetry.text import printable
-from schemas.run import CompensationView, EventView, RunView, StepView, SubmitAnswer
+from schemas.run import ArtifactView, CompensationView, EventView, RunView, StepView, SubmitAnswer
 from schemas.states import RunStatus
 
 SHOWN_STEPS = 100
@@ -191,8 +191,21 @@ def print_run(run: RunView, *, all_steps: bool) -> None:
         click.echo()
         rows = [_compensation_row(undo) for undo in run.compensations]
         output.print_table(["undoing", "action", "status", "attempt", "took", "error"], rows)
+    _print_artifacts(run)
     for letter in run.dead_letters:
         output.note(f"dead letter {letter.id} ({letter.kind}): mandor dlq show {letter.id}")
+
+
+def _print_artifacts(run: RunView) -> None:
+    """What was kept of the run's files, and where."""
+    if run.artifacts:
+        click.echo()
+        rows = [_artifact_row(one) for one in run.artifacts]
+        output.print_table(["file", "bytes", "kept at"], rows)
+
+
+def _artifact_row(one: ArtifactView) -> list[output.Cell]:
+    return [one.path, one.bytes, f"not kept: {one.left_out}" if one.left_out else f"{one.place}/{one.path}"]
 
 
 def _summary(run: RunView) -> Mapping[str, output.Cell]:

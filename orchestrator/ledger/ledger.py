@@ -13,6 +13,7 @@ from orchestrator.ledger.census import Census
 from orchestrator.ledger.effects import EffectRows
 from orchestrator.ledger.elsewhere import Elsewhere, TransactionalRows
 from orchestrator.ledger.engine import PATIENCE_S, Database
+from orchestrator.ledger.files import FilesOfRuns
 from orchestrator.ledger.history import History
 from orchestrator.ledger.losses import Losses
 from orchestrator.ledger.rows import (
@@ -62,6 +63,7 @@ class Ledger:
         self.effects = EffectRows(database.writing, database.reading, clock)
         self.history = History(database.writing, database.reading, clock)
         self.losses = Losses(database.writing, database.reading, clock)
+        self.files = FilesOfRuns(database.writing, database.reading, clock)
         self.late = self.effects.late
         self.transactional = TransactionalRows(self.effects, elsewhere)
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
-REVISION = "0005"  # of the schema these tables describe
+REVISION = "0006"  # of the schema these tables describe
 VERSION_TABLE = "mandor_ledger_version"
 RUN_ID, STEP_ID, SHA256, NAMESPACE = 36, 64, 64, 32
 metadata = MetaData()
@@ -221,4 +221,28 @@ record_changes = Table(
     Column("created_at", BigInteger, nullable=False),
     UniqueConstraint("entity_id", "version_after", name="one_change_per_version"),
     CheckConstraint("version_after = version_before + 1", name="version_steps_by_one"),
+)
+
+# Up to which generation the files of a run were let go. Written before the first of them is touched.
+workspaces_gone = Table(
+    "workspaces_gone",
+    metadata,
+    Column("run_id", String(RUN_ID), ForeignKey("runs.run_id"), primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("gone_at", BigInteger, nullable=False),
+)
+
+# Files of runs that policy has kept. place: host and folder; left_out: why there is no copy, null where there is.
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("run_id", String(RUN_ID), ForeignKey("runs.run_id"), primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("place", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", String(SHA256)),
+    Column("left_out", Text),
+    Column("kept_at", BigInteger, nullable=False),
+    CheckConstraint("(sha256 IS NULL) = (left_out IS NOT NULL)", name="kept_has_hash"),
 )

@@ -32,6 +32,7 @@ def context(ledger: Ledger, step_id: str, fence: int = 1, policy: Policy | None 
     row = AttemptEffect(ledger, EffectName("r", step_id, fence, TOKEN, EffectClass.TRANSACTIONAL), called)
     services = Services(
         workspace=never,
+        scratch=never,
         result=never,
         effect=lambda connection, result: row.land_within(connection, result.model_dump_json()),
         check=lambda: None,

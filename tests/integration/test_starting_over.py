@@ -12,6 +12,7 @@ from orchestrator import decisions, startover
 from orchestrator.decisions import Decided
 from orchestrator.errors import DecisionRefused, NotFound
 from orchestrator.ledger import AlreadyLanded, Closed, Landed, Opened, open_ledger, upgrade_effects
+from orchestrator.settings import settings
 from orchestrator.startover import Again
 from orchestrator.store.replies import Granted
 from schemas.ids import RunRef
@@ -283,9 +284,9 @@ def test_a_retry_that_the_store_will_refuse_touches_no_row(world: World) -> None
     assert world.ledger.effects.landed(world.run_id).keys() == {"a"}
 
 
-def wrote_a_file(world: World) -> None:
+def wrote_a_file(world: World, action: str = "create_file") -> None:
     world.accept(on_failure="stop").admit(
-        world.step("a", 0, effect="idempotent", action="create_file"), world.step("b", 1, "a")
+        world.step("a", 0, effect="idempotent", action=action), world.step("b", 1, "a")
     )
     did(world, "a", '{"path":"report.txt"}')
     fail(world, "b")
@@ -305,3 +306,46 @@ def test_a_run_whose_workspace_is_there_is_started_over(world: World, tmp_path: 
     wrote_a_file(world)
     Workspaces(tmp_path).open(world.run_id, 1)
     assert retry(world).outcome == "retried:2"
+
+
+@pytest.mark.parametrize("action", ["create_file", "run_command"])
+def test_a_run_whose_files_were_let_go_is_refused_wherever_its_disk_is(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    wrote_a_file(world, action)
+    Workspaces(tmp_path).open(world.run_id, 1)
+    assert world.ledger.files.let_go(world.run_id, 1, world.run.ended_at)
+    here = settings()
+    for given in (here, here.model_copy(update={"ledger_url": "postgresql://elsewhere/ledger"})):
+        monkeypatch.setattr(decisions, "settings", lambda given=given: given)
+        with pytest.raises(DecisionRefused, match="is gone") as refused:
+            retry(world)
+        assert "--from a" in str(refused.value.hint)
+    assert retry(world, "a").outcome == "retried:2"
+
+
+def test_files_that_go_between_the_look_at_them_and_the_decision_are_missed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrote_a_file(world)
+    Workspaces(tmp_path).open(world.run_id, 1)
+    decide = world.ledger.decide
+
+    def let_go_first(*arguments: Any, **named: Any) -> str:
+        assert world.ledger.files.let_go(world.run_id, 1, world.run.ended_at)
+        return decide(*arguments, **named)
+
+    monkeypatch.setattr(world.ledger, "decide", let_go_first)
+    decided = retry(world)
+    assert (decided.outcome, decided.carried_out) == ("no_files:a", False)
+    assert (world.run.status, world.run.generation) == ("failed", 1)
+
+
+def test_files_do_not_go_once_it_is_decided_to_start_over(world: World, tmp_path: Path) -> None:
+    wrote_a_file(world)
+    Workspaces(tmp_path).open(world.run_id, 1)
+    world.ledger.decide(world.run_id, 1, "retry", "ann", None)
+    assert not world.ledger.files.let_go(world.run_id, 1, world.run.ended_at)
+    world.repeat()
+    assert world.run.generation == 2
+    assert not world.ledger.files.let_go(world.run_id, 1, world.run.ended_at)

@@ -10,6 +10,7 @@ from sqlalchemy import func, insert, select
 
 from orchestrator.cli.command import run
 from orchestrator.ledger import Accepted, AdmittedPlan, Ledger, Pruned, open_ledger, upgrade_effects
+from orchestrator.ledger.files import Artifact
 from orchestrator.ledger.history import Batch, Happened, RunReport, StepReport
 from orchestrator.ledger.prune import OF_A_RUN
 from orchestrator.ledger.tables import metadata, record_changes, records, runs
@@ -41,6 +42,8 @@ def whole_run(ledger: Ledger, name: str, ended_at: int | None, version: int = 1)
     drain(ledger, run_id)
     if ended_at is not None:
         ledger.end_run(run_id, 1, RunStatus.FAILED, None, 9, ended_at, {"odd"})
+        assert ledger.files.let_go(run_id, 1, ended_at)
+        ledger.files.keep(run_id, 1, [Artifact("a.txt", "host:/kept", 1, "a" * 64)])
     return run_id
 
 

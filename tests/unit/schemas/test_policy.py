@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from orchestrator.policies import installation_policy
 from orchestrator.settings import Settings
 from schemas.narrowing import PolicyWidened
+from schemas.patterns import leads_to, matches
 from schemas.policy import Policy, PolicyRequest, Rung, SomeLimits, meet, policy_hash, policy_text
 
 
@@ -35,6 +36,7 @@ def test_asking_for_nothing_changes_nothing() -> None:
         *("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "wait_s"),
         *("result_bytes", "inputs_bytes", "plan_bytes", "file_bytes", "record_bytes"),
         *("command_memory_bytes", "command_processes", "command_output_bytes"),
+        *("workspace_keep_s", "artifact_bytes"),
     ],
 )
 def test_limits_go_down_only(name: str) -> None:
@@ -53,6 +55,36 @@ def test_a_sandbox_gets_stronger_only() -> None:
     assert narrowed({"min_rung": "namespaces"}, base=alone).min_rung is Rung.NAMESPACES
     with pytest.raises(PolicyWidened, match=r"^min_rung: the request asks for rlimits, allowed is namespaces$"):
         narrowed({"min_rung": "rlimits"})
+
+
+def test_each_layer_may_name_more_files_to_keep_and_none_makes_the_room_for_them_larger() -> None:
+    assert narrowed({"artifacts": ["a/*"]}, {"artifacts": ["b/**"]}).artifacts == frozenset({"a/*", "b/**"})
+    assert narrowed({"artifact_bytes": 0}, {"artifacts": ["**"]}).artifact_bytes == 0
+
+
+@pytest.mark.parametrize("pattern", ["", "/a", "a//b", "a/", "../a", "a/./b", "a/**/b", "a**", "a\u202eb", "a" * 257])
+def test_a_pattern_is_a_plain_path(pattern: str) -> None:
+    with pytest.raises(ValidationError):
+        asking(artifacts=[pattern])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant", "not_meant"),
+    [
+        ("*.txt", ["a.txt", ".txt"], ["a/b.txt", "a.txt/b", "a.TXT"]),
+        ("out/*", ["out/a"], ["out", "out/a/b", "outer/a"]),
+        ("out/**", ["out/a", "out/a/b"], ["out", "in/out/a"]),
+        ("**", ["a", "a/b"], []),
+        ("*/[ab].?", ["x/a.c", "y/b.d"], ["a.c", "x/c.c", "x/a.cc"]),
+    ],
+)
+def test_a_star_stands_for_a_part_of_one_name(pattern: str, meant: list[str], not_meant: list[str]) -> None:
+    assert [path for path in (*meant, *not_meant) if matches(pattern, path.split("/"))] == meant
+    for path in meant:
+        names = path.split("/")
+        assert all(leads_to(pattern, names[:depth]) for depth in range(len(names)))
+    assert not leads_to("out/*", ["in"])
+    assert not leads_to("out/*", ["out", "deeper"])
 
 
 def test_sets_become_smaller_only() -> None:

@@ -1,0 +1,178 @@
+"""Copies of a run's files that policy keeps when the workspace goes.
+
+    {home}/artifacts/{run_id}/{generation}/files/...        0700 and 0600
+    {home}/artifacts/{run_id}/{generation}/manifest.json    what is there, and what was left out, and why
+
+All of a generation's copies are made aside and appear at once. Who comes second, or again after a crash, finds them.
+
+The tree is anybody's work: links are not followed, and what is no regular file, or has a second name, is not touched.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from orchestrator.ledger.files import Artifact
+from schemas.patterns import leads_to, matches
+from workers.paths import path_parts
+from workers.removal import remove_tree
+
+ARTIFACTS: Final = "artifacts"
+FILES: Final = 1000  # of one generation that are named; more are not kept
+LOOKED_AT: Final = 200_000  # names
+DEPTH: Final = 64
+_MANIFEST: Final = "manifest.json"
+_CHUNK: Final = 1 << 20
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """patterns: of the files; max_bytes: of all copies together."""
+
+    patterns: frozenset[str]
+    max_bytes: int
+
+
+def keep(tree: Path, home: Path, run_id: str, generation: int, wanted: Wanted) -> list[Artifact]:
+    """Copy what is wanted, unless it was done; answers what was kept and what was left out. OSError: not this time."""
+    kept = home.absolute() / ARTIFACTS / run_id / str(generation)
+    if not kept.is_dir():
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for draft in kept.parent.glob(".*"):
+            remove_tree(draft)
+        _publish(tree, kept, wanted)
+    return [Artifact(**one) for one in json.loads((kept / _MANIFEST).read_bytes())]
+
+
+def _publish(tree: Path, kept: Path, wanted: Wanted) -> None:
+    draft = kept.with_name(f".{secrets.token_hex(8)}")
+    draft.mkdir(mode=0o700)
+    try:
+        place = f"{socket.gethostname()}:{kept / 'files'}"
+        found = _Copies(draft / "files", place, wanted).of(tree)
+        _write(draft / _MANIFEST, json.dumps([asdict(one) for one in found]).encode())
+        _sync(draft)
+        with suppress(FileExistsError, NotADirectoryError):
+            draft.rename(kept)
+        _sync(kept.parent)
+    finally:
+        remove_tree(draft)
+
+
+class _Copies:
+    """One pass over a tree."""
+
+    def __init__(self, target: Path, place: str, wanted: Wanted) -> None:
+        self._target = target
+        self._place = place
+        self._wanted = wanted
+        self._room = wanted.max_bytes
+        self._looked_at = 0
+
+    def of(self, tree: Path) -> list[Artifact]:
+        """Everything that is wanted, in the order of its paths."""
+        self._target.mkdir(mode=0o700)
+        found = []
+        with suppress(FileNotFoundError), _folder(tree, None) as root:
+            for path, parent in self._wanted_below(root, ()):
+                found.append(self._copied(path, parent))
+                if len(found) == FILES:
+                    break
+        return found
+
+    def _wanted_below(self, folder: int, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+        for name in sorted(os.listdir(folder)):
+            self._looked_at += 1
+            path = (*above, name)
+            if self._looked_at > LOOKED_AT or not _is_plain(path):
+                continue
+            mode = _mode(name, folder)
+            if stat.S_ISREG(mode) and any(matches(pattern, path) for pattern in self._wanted.patterns):
+                yield path, folder
+            elif stat.S_ISDIR(mode) and len(path) < DEPTH and self._leads_on(path):
+                with suppress(OSError), _folder(name, folder) as below:
+                    yield from self._wanted_below(below, path)
+
+    def _leads_on(self, path: tuple[str, ...]) -> bool:
+        return any(leads_to(pattern, path) for pattern in self._wanted.patterns)
+
+    def _copied(self, path: tuple[str, ...], parent: int) -> Artifact:
+        name = "/".join(path)
+        try:
+            source = os.open(path[-1], _READ, dir_fd=parent)
+        except OSError:
+            return Artifact(name, self._place, 0, None, "it cannot be read")
+        with os.fdopen(source, "rb") as file:
+            found = os.fstat(source)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+                return Artifact(name, self._place, found.st_size, None, "it is no file of one name")
+            if found.st_size > self._room:
+                return Artifact(name, self._place, found.st_size, None, "artifact_bytes of the policy are used up")
+            content, hashed = self._room, hashlib.sha256()
+            target = self._target.joinpath(*path)
+            _make_folders(self._target, path[:-1])
+            with os.fdopen(os.open(target, _WRITE, 0o600), "wb") as copy:
+                while content and (chunk := file.read(min(_CHUNK, content))):
+                    copy.write(chunk)
+                    hashed.update(chunk)
+                    content -= len(chunk)
+                copy.flush()
+                os.fsync(copy.fileno())
+        size, self._room = self._room - content, content
+        return Artifact(name, self._place, size, hashed.hexdigest())
+
+
+def _make_folders(target: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        target = target / name
+        with suppress(FileExistsError):
+            target.mkdir(mode=0o700)
+
+
+def _is_plain(path: tuple[str, ...]) -> bool:
+    """Whether a person can read it, and a ledger keep it."""
+    try:
+        path_parts("/".join(path))
+    except ValueError:
+        return False
+    return True
+
+
+def _mode(name: str, folder: int) -> int:
+    with suppress(OSError):
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    return 0
+
+
+@contextmanager
+def _folder(name: str | Path, parent: int | None) -> Iterator[int]:
+    descriptor = os.open(name, _FOLDER, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with os.fdopen(os.open(path, _WRITE, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(top: Path) -> None:
+    """The names in a folder, and in all below it."""
+    for folder, _, _ in os.walk(top):
+        with _folder(folder, None) as descriptor:
+            os.fsync(descriptor)
