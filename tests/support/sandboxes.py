@@ -57,11 +57,42 @@ class Box:
 
 def box(rung: Rung, folder: Path) -> Box:
     """A sandbox of this rung; the test is skipped where this machine has none."""
-    if rung not in ladder().working:
-        pytest.skip(f"no {rung} here: {ladder().missing[rung]}")
+    skip_without(rung)
     workspace = folder / "workspace"
     workspace.mkdir(mode=0o700)
     return Box(rung, workspace)
+
+
+def skip_without(rung: Rung) -> None:
+    """The test is skipped where this machine has no such sandbox."""
+    if rung not in ladder().working:
+        pytest.skip(f"no {rung} here: {ladder().missing[rung]}")
+
+
+def user_of_commands() -> int:
+    """Whom they run as here."""
+    uid = ladder().host.uid
+    return os.geteuid() if uid is None else uid
+
+
+def again_by_nobody(tests: str) -> None:
+    """The same tests, by a user who is not root."""
+    done = as_nobody("-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", tests, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
+
+
+def those_within(namespace: str) -> list[int]:
+    """Processes that live in this process namespace, as /proc/self/ns/pid calls it."""
+    processes = (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [int(entry.name) for entry in processes if _namespace(entry) == namespace]
+
+
+def _namespace(process: Path) -> str:
+    try:
+        return str((process / "ns" / "pid").readlink())
+    except OSError:
+        return ""
 
 
 def alive(mark: str) -> list[int]:
