@@ -35,6 +35,11 @@ class Order:
     deed: Deed
     seconds: float = 0.0
 
+    @property
+    def about(self) -> tuple[str, str]:
+        """Run and step."""
+        return self.run_id, self.step_id
+
 
 def put(folder: Path, orders: Iterable[Order]) -> None:
     """These are the orders from here on. Whoever reads meanwhile has the ones before."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
-from schemas.states import EffectClass
+from schemas.states import EffectClass, StepStatus
 from workers.faults.invariants import RunFacts, Violation, broken, moves
 from workers.faults.orders import Order
 from workers.faults.scene import UNDONE, Fault, Scene, Wanted
@@ -69,10 +69,11 @@ def judge(
     """Hold what is known of a scenario's runs against what is promised. complaints: of whoever looked outside."""
     wanted = {run.run_id: run for run in scene.runs}
     excused = {run.run_id for run in facts if is_excused(run)}
+    given_up = {(run.run_id, step_id) for run in facts for step_id in not_undone(run)}
     violations = [
         *(one for run in facts for one in broken(run)),
         *(one for run in facts if run.run_id not in excused for one in unexpected(run, wanted[run.run_id])),
-        *(missed(order) for order in scene.missed if order.run_id not in excused),
+        *(missed(order) for order in scene.missed if order.run_id not in excused and order.about not in given_up),
         *(Violation(scene.name, "other", "", text) for text in scene.wrong),
         *(Violation("audit", "other", "", text) for text in complaints),
     ]
@@ -99,6 +100,11 @@ def missed(order: Order) -> Violation:
     return Violation(
         NOT_DONE, "other", order.run_id, f"nobody came to `{order.deed}` at {order.place} of {order.step_id}"
     )
+
+
+def not_undone(run: RunFacts) -> Iterator[str]:
+    """Steps whose compensation raised until it was given up: nobody came to its end."""
+    return (step.id for step in run.steps if step.status == StepStatus.COMPENSATION_FAILED)
 
 
 def is_excused(run: RunFacts) -> bool:

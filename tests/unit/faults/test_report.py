@@ -71,6 +71,14 @@ def test_harm_that_was_not_done_is_a_failure_unless_its_run_ended_before(reason:
     assert (told in list(report.wrong(outcome))) is bool(named)
 
 
+def test_nobody_comes_to_the_end_of_an_undo_that_is_given_up() -> None:
+    for status, found in (("compensation_failed", 0), ("compensated", 1)):
+        made = scene(ends=frozenset({"compensated"}))
+        made.missed.append(Order("a", RUN, "charge", "undone", "hold"))
+        run = replace(with_step(good(undone=True), "charge", status=status), letters={"charge": ("undo",)})
+        assert len(judge(made, "", [run], 1.0).violations) == found
+
+
 def test_a_step_that_has_one_attempt_excuses_its_run() -> None:
     run = replace(good(undone=True), letters={"charge": ("retry_exhausted",)}, reason="step_failed:charge")
     assert not judge(scene(), "", [run], 1.0).passed
