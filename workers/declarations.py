@@ -34,6 +34,10 @@ class BadDeclaration(ConfigError):
     kind = "bad_declaration"
 
 
+class TaskParams(BaseModel):
+    """Params whose model was made from a signature: it has no name that an annotation could use."""
+
+
 _collections: list[list[BadDeclaration]] = []
 
 
@@ -184,7 +188,11 @@ def _parameters(function: Callable[..., Any], spec: ActionSpec, where: str, name
 
 
 def _check_params(model: Any, spec: ActionSpec, where: str) -> None:
-    if model is not spec.params_model:
+    if issubclass(spec.params_model, TaskParams):
+        if model is not Any:
+            hint = "annotate the first with Any: the params have one attribute for each parameter of the task"
+            raise BadDeclaration(f"{where} takes other params than its action", hint=hint)
+    elif model is not spec.params_model:
         name = spec.params_model.__name__
         raise BadDeclaration(f"{where} takes other params than its action", hint=f"annotate the first with {name}")
 

@@ -208,6 +208,7 @@ def _end(attempt: Attempt, error: BaseException) -> Verdict:
                 said,
                 retryable=again,
                 result_text=closing.result_text,
+                delay_ms=failures.delay_ms(error),
             )
         )
     return attempt.lease.patiently(

@@ -7,7 +7,8 @@ from typing import Final
 from orchestrator.errors import LedgerUnavailable, MandorError
 from orchestrator.settings import Settings
 from orchestrator.telemetry.text import printable, without_secrets
-from workers.outcomes import NoEffect, PermanentError, ProviderError, Snooze, TimeUp, WorkerStopping
+from schemas.policy import LONGEST_S
+from workers.outcomes import AskedToWait, NoEffect, PermanentError, Snooze, TimeUp, WorkerStopping
 
 MESSAGE_BYTES: Final = 1024
 SNOOZES: Final = 1000
@@ -61,8 +62,8 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def delay_ms(error: BaseException) -> int:
-    """How long the other side asked to be left alone, in milliseconds; 0 where it said nothing."""
-    return round(1000 * error.retry_after_s) if isinstance(error, ProviderError) else 0
+    """How long the other side, or a task, asked to be left alone, in milliseconds; 0 where nothing was said."""
+    return round(1000 * min(error.retry_after_s, LONGEST_S)) if isinstance(error, AskedToWait) else 0
 
 
 def had_no_effect(error: BaseException) -> bool:

@@ -2,7 +2,9 @@
 
     Snooze(seconds)        not yet: try again later; the attempt does not count (returned or raised)
     PermanentError         trying again is of no use
-    ProviderError          a service did not answer; again, and no earlier than it said
+    AskedToWait            again, and no earlier than was said
+    ├── ProviderError      by a service that did not answer
+    └── TaskRetry          by a Celery task that called its `retry`
     NoEffect               nothing has happened outside, whatever was opened before
     AlreadyApplied         (raised by `Context.effect`) an earlier attempt's transaction committed; its result stands
     AttemptStopped         (raised by `Context.check` and `Context.effect`) this attempt may not go on
@@ -43,10 +45,8 @@ class NoEffect(MandorError):
     kind = "no_effect"
 
 
-class ProviderError(MandorError):
-    """A service did not answer as it should. retry_after_s: when it said to come back; 0 where it did not."""
-
-    kind = "provider"
+class AskedToWait(MandorError):
+    """Again, but not at once. retry_after_s: how long to leave it alone at least; 0 where nothing was said."""
 
     def __init__(self, message: str, *, hint: str | None = None, retry_after_s: float = 0.0) -> None:
         super().__init__(message, hint=hint)
@@ -55,6 +55,18 @@ class ProviderError(MandorError):
     def __reduce__(self) -> tuple[Any, ...]:
         """A failed task hands its error from process to process."""
         return partial(type(self), hint=self.hint, retry_after_s=self.retry_after_s), (self.message,)
+
+
+class ProviderError(AskedToWait):
+    """A service did not answer as it should. retry_after_s: when it said to come back."""
+
+    kind = "provider"
+
+
+class TaskRetry(AskedToWait):
+    """The Celery task behind the action has called its `retry`."""
+
+    kind = "task_retry"
 
 
 class AlreadyApplied(Exception):

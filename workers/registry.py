@@ -9,6 +9,8 @@
     @charge.probe
     def find(params: Charge, ctx: Context) -> Charged | None: ...
 
+    send_invoice = action("shop.invoice", effect="keyed")(tasks.invoice)  # a Celery task
+
     @planner("orders.fulfil")
     def fulfil(order: Order, ctx: PlanContext) -> ExecutionPlan: ...
 
@@ -16,7 +18,7 @@ A declaration that could not work is refused there and then with BadDeclaration,
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
@@ -174,7 +176,7 @@ class Registry:
         queue: str | None = None,
         exclusive: Exclusive | None = None,
     ) -> Callable[[Callable[[Params, "Context"], Result]], Action[Params, Result]]:
-        """Declare a function as an action. Limits left out are the policy's.
+        """Declare a function, or a Celery task, as an action. Limits left out are the task's, or else the policy's.
 
         effect: pure, idempotent, transactional, keyed or once: what a redelivery may do again. attempts: tries in
         all; *_s: seconds; queue: short name of another queue than `steps`; exclusive: from the params, the name of
@@ -190,8 +192,9 @@ class Registry:
 
         def declare(function: Callable[[Params, "Context"], Result]) -> Action[Params, Result]:
             try:
-                spec = _action_spec(function, name, effect, limits, queue, exclusive)
-                return self._add_action(Action(spec, function))
+                code = _code_of(function, f"the action {name!r}")
+                spec = _action_spec(code, name, effect, limits, queue, exclusive)
+                return self._add_action(Action(spec, code.call))
             except BadDeclaration as bad:
                 refuse(bad)
             return cast("Action[Params, Result]", PassedOver(function))
@@ -239,25 +242,47 @@ class Registry:
         return _find(self._planners, name, "planner")
 
 
+@dataclass(frozen=True)
+class _Code:
+    """What an action runs. call: `(params, ctx)`; source: the function that was written; where: it is, for messages."""
+
+    call: Callable[[Any, "Context"], Any]
+    source: Callable[..., Any]
+    where: str
+    params_model: type[BaseModel]
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _code_of(function: Callable[..., Any], what: str) -> _Code:
+    if hasattr(function, "apply_async"):  # Celery is imported for its tasks only
+        from workers.celery_tasks import TaskCall
+
+        task = TaskCall(function, what)
+        return _Code(task, task.source, task.where, task.params_model, task.limits)
+    where = checked_function(function, what)
+    return _Code(function, function, where, params_model_of(function, where))
+
+
 def _action_spec(
-    function: Callable[..., Any],
+    code: _Code,
     name: str,
     effect: str,
     limits: Mapping[str, Any],
     queue: str | None,
     exclusive: Exclusive | None,
 ) -> ActionSpec:
-    where = checked_function(function, f"the action {name!r}")
+    where = code.where
+    said = {**code.limits, **{name: value for name, value in limits.items() if value is not None}}
     return ActionSpec(
         name=checked_name(name, where),
         effect=checked_effect(effect, where),
-        params_model=params_model_of(function, where),
-        result_model=result_model_of(function, where),
-        **checked_limits(limits, where),
+        params_model=code.params_model,
+        result_model=result_model_of(code.source, where),
+        **checked_limits(said, where),
         queue=checked_queue(queue, where),
         exclusive=exclusive,
-        summary=summary_of(function),
-        origin=origin_of(function),
+        summary=summary_of(code.source),
+        origin=origin_of(code.source),
     )
 
 

@@ -174,6 +174,7 @@ def _load_before_forking(**_: Any) -> None:
     given = settings()
     with or_refuse():
         load_actions(given)
+        app.set_current()  # an app that was made in a module of theirs has taken our place
         policy = policies.installation_policy(given)
         for action in registry.actions():
             limit_s = limits_of(action.spec, policy).timeout_s

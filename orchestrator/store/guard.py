@@ -83,8 +83,10 @@ class Guard:
         error_text: str,
         retryable: bool,
         result_text: str = "",
+        delay_ms: int = 0,
     ) -> Verdict:
-        """The attempt raised. fact: what closing its effect row answered; landed completes it with result_text."""
+        """The attempt raised. fact: what closing its effect row answered; landed completes it with result_text.
+        delay_ms: the least wait before the next one."""
         return self._verdict(
             "fail_step",
             ref,
@@ -95,6 +97,7 @@ class Guard:
             error=error_text,
             retryable=int(retryable),
             result_text=result_text,
+            delay_ms=delay_ms,
         )
 
     def hand_back(

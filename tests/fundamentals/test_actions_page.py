@@ -17,6 +17,7 @@ from schemas.states import EffectClass
 from workers import Context, PlanContext
 from workers.planners import PlannerInputInvalid, call_planner
 from workers.registry import Registry
+from workers.testing import context as actions_context
 
 PAGE = Path(__file__).parents[2] / "docs" / "actions.md"
 ORDER = {"card": "4242", "skus": ["tea", "cup"]}
@@ -30,7 +31,8 @@ def blocks() -> list[str]:
 def shop(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModuleType]]:
     """Each block of the page as an imported module."""
     monkeypatch.syspath_prepend(tmp_path)
-    names = [f"actions_page_{number}" for number, _ in enumerate(blocks())]
+    # each test its own names: a Celery app keeps the task that it was shown first under a name
+    names = [f"{tmp_path.name}_{number}" for number, _ in enumerate(blocks())]
     for name, block in zip(names, blocks(), strict=True):
         (tmp_path / f"{name}.py").write_text(block)
     yield [import_module(name) for name in names]
@@ -44,11 +46,18 @@ def context(value: object) -> PlanContext:
 
 def test_the_declarations_are_taken(registry: Registry, shop: list[ModuleType]) -> None:
     catalogue = registry.catalogue()
-    assert set(catalogue.actions) == {"payments.charge", "shipping.book"}
+    assert set(catalogue.actions) == {"payments.charge", "shipping.book", "billing.invoice"}
     assert catalogue.actions["payments.charge"].effect is EffectClass.KEYED
     assert catalogue.actions["payments.charge"].summary == "Take money from a card."
     assert catalogue.actions["shipping.book"].referable == {"paid_by"}
     assert catalogue.planners == {"orders.fulfil"}
+
+
+def test_the_task_is_taken_as_it_is(registry: Registry, shop: list[ModuleType]) -> None:
+    invoice = registry.find_action("billing.invoice")
+    assert (invoice.spec.attempts, invoice.spec.has_compensation) == (5, True)
+    params = invoice.spec.params_model(order=7, email="a@b.example")
+    assert invoice(params, actions_context()).startswith("7 to a@b.example, 1 times, idem:")
 
 
 def test_the_plan_passes_the_door(registry: Registry, shop: list[ModuleType]) -> None:

@@ -1,6 +1,6 @@
 -- fail_step: the holder reports that its attempt failed, after closing its effect row (fact)
 -- keys: run due lock
--- args: step_id fence claim_id fact error retryable result_text jitter check_ms
+-- args: step_id fence claim_id fact error retryable result_text delay_ms jitter check_ms
 -- moves: step running > backoff | completed | failed | in_doubt | skipped
 -- reply retry_at: version at_ms publish settle generation
 -- reply committed: version at_ms publish settle generation
@@ -20,7 +20,7 @@ if not held(rec) or not (run.status == 'running' or run.status == 'failing') the
 local at = 0
 store_error(rec, A.error)
 local word = conclude(rec, A.fact, A.retryable == '1', function(again)
-  at = jittered(again.backoff_ms, again.backoff_max_ms, again.attempt)
+  at = math.max(jittered(again.backoff_ms, again.backoff_max_ms, again.attempt), NOW + tonumber(A.delay_ms))
   again.not_before = at
   move(again, 'backoff')
   due('retries', at, again.id)
