@@ -111,9 +111,13 @@ class TaskCall:
     def __init__(self, task: Any, what: str) -> None:
         self.source = _source(task)
         self.where = checked_function(self.source, what)
-        self.params_model: type[TaskParams] = params_model_from(task.run, self.where)
+        self._run = task.run
         self.task = _as_step(task)
         self.limits = _limits(task)
+
+    def params_model(self) -> type[TaskParams]:
+        """Made from the task's signature, or BadDeclaration."""
+        return params_model_from(self._run, self.where)
 
     def __call__(self, params: TaskParams, ctx: Context) -> Any:
         with self._attempt(params, ctx) as request:

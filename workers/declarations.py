@@ -179,6 +179,16 @@ def check_probe(function: Callable[..., Any], spec: ActionSpec, where: str) -> N
         raise BadDeclaration(f"{where} never says that it happened", hint=hint)
 
 
+def check_simulate(function: Callable[..., Any], spec: ActionSpec, where: str) -> None:
+    """Refuse what could not be called with the action's params, or would not answer with a sentence."""
+    [params] = _parameters(function, spec, where, ("params",))
+    hints = _hints(function, where)
+    _check_params(hints.get(params), spec, where)
+    if hints.get(RETURN, str) is not str:
+        hint = "return a sentence (str): what would be done"
+        raise BadDeclaration(f"{where} answers with something else than text", hint=hint)
+
+
 def _parameters(function: Callable[..., Any], spec: ActionSpec, where: str, names: tuple[str, ...]) -> list[str]:
     found = _positional(function, where)
     if len(found) != len(names):

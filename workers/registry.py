@@ -9,6 +9,9 @@
     @charge.probe
     def find(params: Charge, ctx: Context) -> Charged | None: ...
 
+    @charge.simulate
+    def foresee(params: Charge) -> str: ...
+
     send_invoice = action("shop.invoice", effect="keyed")(tasks.invoice)  # a Celery task
 
     @planner("orders.fulfil")
@@ -30,6 +33,7 @@ from workers.declarations import (
     BadDeclaration,
     check_compensation,
     check_probe,
+    check_simulate,
     checked_effect,
     checked_function,
     checked_limits,
@@ -68,6 +72,7 @@ Params = TypeVar("Params", bound=BaseModel)
 Result = TypeVar("Result")
 Undoing = TypeVar("Undoing", bound=Callable[..., Any])
 Probing = TypeVar("Probing", bound=Callable[..., Any])
+Foreseeing = TypeVar("Foreseeing", bound=Callable[..., str])
 PlannerFunction = TypeVar("PlannerFunction", bound=Callable[..., "ExecutionPlan | str | Answer"])
 
 
@@ -75,13 +80,15 @@ PlannerFunction = TypeVar("PlannerFunction", bound=Callable[..., "ExecutionPlan 
 class Action(Generic[Params, Result]):
     """A declared action. Calling it calls the function.
 
-    undo: what its compensation is, called with params, result and context. ask: its probe. None: not declared.
+    undo: what its compensation is, called with params, result and context. ask: its probe. foresee: what says, of
+    params, what would be done. None: not declared.
     """
 
     spec: ActionSpec
     function: Callable[[Params, "Context"], Result]
     undo: Callable[[Params, Any, "Context"], Any] | None = None
     ask: Callable[[Params, "Context"], Any] | None = None
+    foresee: Callable[[Params], str] | None = None
 
     @property
     def name(self) -> str:
@@ -121,6 +128,19 @@ class Action(Generic[Params, Result]):
             refuse(bad)
         return function
 
+    def simulate(self, function: Foreseeing) -> Foreseeing:
+        """Declare what says in a sentence what the action would do: `(params)`.
+
+        It is asked by `mandor plan dry-run`, on the machine of whoever wants to know. It may look, and changes nothing.
+        """
+        try:
+            where = checked_function(function, f"the simulate of {self.name!r}")
+            check_simulate(function, self.spec, where)
+            self.foresee = _only(self.foresee, function, where)
+        except BadDeclaration as bad:
+            refuse(bad)
+        return function
+
 
 @dataclass(frozen=True)
 class Planner:
@@ -153,7 +173,7 @@ class PassedOver:
         """There is nothing to hold it against."""
         return function
 
-    probe = compensation
+    probe = simulate = compensation
 
 
 class Registry:
@@ -244,12 +264,14 @@ class Registry:
 
 @dataclass(frozen=True)
 class _Code:
-    """What an action runs. call: `(params, ctx)`; source: the function that was written; where: it is, for messages."""
+    """What an action runs. call: `(params, ctx)`; source: the function that was written; where: it is, for messages;
+    read_params: makes the params model, or refuses it.
+    """
 
     call: Callable[[Any, "Context"], Any]
     source: Callable[..., Any]
     where: str
-    params_model: type[BaseModel]
+    read_params: Callable[[], type[BaseModel]]
     limits: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -260,7 +282,7 @@ def _code_of(function: Callable[..., Any], what: str) -> _Code:
         task = TaskCall(function, what)
         return _Code(task, task.source, task.where, task.params_model, task.limits)
     where = checked_function(function, what)
-    return _Code(function, function, where, params_model_of(function, where))
+    return _Code(function, function, where, lambda: params_model_of(function, where))
 
 
 def _action_spec(
@@ -276,7 +298,7 @@ def _action_spec(
     return ActionSpec(
         name=checked_name(name, where),
         effect=checked_effect(effect, where),
-        params_model=code.params_model,
+        params_model=code.read_params(),
         result_model=result_model_of(code.source, where),
         **checked_limits(said, where),
         queue=checked_queue(queue, where),
@@ -302,7 +324,7 @@ def _only(earlier: Callable[..., Any] | None, function: Callable[..., Any], wher
     """The function, unless another one was declared before."""
     if earlier is not None and origin_of(earlier) != origin_of(function):
         message = f"{where} was declared before: {origin_of(earlier)}"
-        raise BadDeclaration(message, hint="an action has one compensation and one probe")
+        raise BadDeclaration(message, hint="an action has one compensation, one probe and one simulate")
     return function
 
 

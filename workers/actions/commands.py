@@ -207,3 +207,9 @@ def _last_words(ended: Ended) -> str:
 
 def _text(raw: bytes) -> str:
     return raw.decode(errors="replace")
+
+
+@run_command.simulate
+def foresee_command(params: RunCommand) -> str:
+    """What a dry run tells."""
+    return f"run in a sandbox, for {params.timeout_ms} ms at most: {params.command}"

@@ -62,3 +62,9 @@ def refuse_larger(size: int, most: int) -> None:
 def remove_file(params: CreateFile, _: CreatedFile | None, ctx: Context) -> None:
     """Take the file away. A file that a later step has written since is left, and the undo given up."""
     ctx.workspace.remove(params.path)
+
+
+@create_file.simulate
+def foresee_file(params: CreateFile) -> str:
+    """What a dry run tells."""
+    return f"write {len(params.content.encode())} bytes to {params.path} in the run's workspace"

@@ -176,3 +176,9 @@ def refuse_changed_since(connection: Connection, change: Row[Any], record: Befor
 def mark_undone(connection: Connection, ctx: Context, version: int) -> None:
     """Remember which version took the step's change back."""
     connection.execute(update(record_changes).where(of_step(ctx)).values(undone_version=version))
+
+
+@mutate_record.simulate
+def foresee_change(params: MutateRecord) -> str:
+    """What a dry run tells."""
+    return f"set {', '.join(sorted(params.changes)) or 'nothing'} of the record {params.entity_id}"

@@ -1,6 +1,6 @@
 """A plan's graph: in lines for a terminal, in Mermaid for a page. Pure; ids and action names need no escaping."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from orchestrator.admission import AdmittedStep
 
@@ -33,11 +33,16 @@ def text_lines(steps: Sequence[AdmittedStep]) -> Iterator[str]:
             yield f"{head}  {step.id:<{id_width}}  {step.action:<{action_width}}{after}".rstrip()
 
 
-def mermaid_lines(steps: Sequence[AdmittedStep]) -> Iterator[str]:
+def label(step: AdmittedStep) -> str:
+    """What stands in a step's node."""
+    return f"{step.id}<br/>{step.action}"
+
+
+def mermaid_lines(steps: Sequence[AdmittedStep], labelled: Callable[[AdmittedStep], str] = label) -> Iterator[str]:
     """A flowchart. Nodes are named by index: words such as `end` mean something else in Mermaid."""
     node = {step.id: f"n{step.index}" for step in steps}
     yield "flowchart TD"
     for step in steps:
-        yield f'    {node[step.id]}["{step.id}<br/>{step.action}"]'
+        yield f'    {node[step.id]}["{labelled(step)}"]'
     for earlier, later in edges(steps):
         yield f"    {node[earlier]} --> {node[later]}"

@@ -11,13 +11,10 @@ from orchestrator.cli import inputs, output
 from orchestrator.cli.command import NO, Group
 from orchestrator.cli.services import services
 from orchestrator.errors import NotFound
-from orchestrator.settings import Settings
 from orchestrator.telemetry.text import printable
-from schemas.canonical import NotCanonical, hash_of
 from schemas.ids import is_run_id
-from schemas.run import context_object
 from workers import registry
-from workers.cli import graph
+from workers.cli import door, dry_run, graph
 
 
 @click.group("plan", cls=Group)
@@ -25,15 +22,12 @@ def group() -> None:
     """Work with plans, without running them."""
 
 
+group.add_command(dry_run.command)
+
+
 @group.command("validate")
-@click.argument("source", metavar="FILE|-")
-@click.option("--context", metavar="JSON", help="The context the plan was made for; none given: the empty one.")
-@click.option("--context-file", metavar="FILE|-", help="The same from a file.")
-@click.option("--no-context", is_flag=True, help="Do not compare the plan's context hash.")
-@click.option("--policy", "policy_file", metavar="FILE|-", help="JSON that narrows the policy, as for a run.")
-def validate(
-    source: str, context: str | None, context_file: str | None, no_context: bool, policy_file: str | None
-) -> None:
+@door.options
+def validate(**options: Any) -> None:
     """Judge a planner's answer, as text, exactly as it is judged before a run starts.
 
     Exit 0 if it is accepted (as it is, or found within other text), 1 if not. Each error names its path in the plan.
@@ -43,27 +37,22 @@ def validate(
       mandor plan validate plan.json --context-file order.json
       ask-my-model | mandor plan validate - --no-context --json
     """
-    inputs.one_stdin(source, context_file, policy_file)
-    tools = services()
-    hashed = None if no_context else _context_hash(inputs.one_text("context", context, context_file))
-    verdict = judge(inputs.read_bytes(source), hashed, tools.settings, policy_file)
+    verdict = _judge(door.read(**options))
     if output.as_json():
         output.print_json(verdict)
+    elif verdict["errors"]:
+        door.print_refusal(verdict)
     else:
-        _print_verdict(verdict)
+        _print_accepted(verdict)
     if verdict["errors"]:
         click.get_current_context().exit(NO)
 
 
-def judge(raw: bytes, context_hash: str | None, settings: Settings, policy_file: str | None) -> dict[str, Any]:
-    """The verdict in the shape that --json prints."""
-    registry.load_actions(settings)
-    policy = policies.resolve(settings, inputs.read_policy(policy_file))
+def _judge(given: door.Door) -> dict[str, Any]:
     try:
-        admitted = validate_handoff(raw, catalogue=registry.catalogue(), policy=policy, context_hash=context_hash)
+        return door.accepted(given.admit())
     except PayloadDrift as drift:
-        return {"verdict": "reject", "plan_hash": None, "steps": [], "errors": drift.errors()}
-    return _accepted(admitted)
+        return door.refused(drift)
 
 
 @group.command("show")
@@ -130,7 +119,7 @@ def _stored(run_id: str) -> str:
 
 
 def _described(plan: Admission) -> dict[str, Any]:
-    steps = [_step_json(step) | {"effect": step.spec.effect, "token": step.token} for step in plan.steps]
+    steps = [door.step_json(step) | {"effect": step.spec.effect, "token": step.token} for step in plan.steps]
     hashes = {"plan_id": plan.plan_id, "plan_hash": plan.plan_hash, "context_hash": plan.plan.context_hash}
     return hashes | {"extracted": plan.extracted, "steps": steps}
 
@@ -142,30 +131,8 @@ def _print_step(step: AdmittedStep) -> None:
         click.echo(f"   {printable(name)}: {printable(json.dumps(value, ensure_ascii=False))}")
 
 
-def _step_json(step: AdmittedStep) -> dict[str, Any]:
-    shown = {"id": step.id, "index": step.index, "action": step.action}
-    return shown | {"params": step.params, "needs": list(step.needs)}
-
-
-def _accepted(admitted: Admission) -> dict[str, Any]:
-    steps = [_step_json(step) for step in admitted.steps]
-    verdict = "accept_after_extraction" if admitted.extracted else "accept"
-    return {"verdict": verdict, "plan_hash": admitted.plan_hash, "steps": steps, "errors": []}
-
-
-def _context_hash(text: str | None) -> str:
-    try:
-        return hash_of(context_object(text))
-    except NotCanonical as wrong:
-        raise click.UsageError(f"--context: {wrong}") from None
-
-
-def _print_verdict(verdict: dict[str, Any]) -> None:
+def _print_accepted(verdict: dict[str, Any]) -> None:
     output.print_fields({"verdict": verdict["verdict"], "plan hash": verdict["plan_hash"]})
     click.echo()
-    if verdict["errors"]:
-        rows = [[error["path"] or "(all of it)", error["kind"], error["message"]] for error in verdict["errors"]]
-        output.print_table(["path", "kind", "message"], rows)
-    else:
-        rows = [[step["index"], step["id"], step["action"], ", ".join(step["needs"])] for step in verdict["steps"]]
-        output.print_table(["#", "step", "action", "waits for"], rows)
+    rows = [[step["index"], step["id"], step["action"], ", ".join(step["needs"])] for step in verdict["steps"]]
+    output.print_table(["#", "step", "action", "waits for"], rows)
