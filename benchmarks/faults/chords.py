@@ -7,8 +7,10 @@ import os
 from typing import Any, Final
 
 from celery import Celery, chord
+from celery.signals import after_task_publish, before_task_publish
 
-from benchmarks.faults.work import PARTS
+from benchmarks.faults.work import END, PARTS, SENDING, SENT
+from workers.faults.deeds import pass_by
 
 BROKER: Final = "BENCH_BROKER"
 VISIBLE_S: Final = 15  # visibility timeout: longer than any step may take
@@ -29,6 +31,22 @@ def configure(app: Celery) -> None:
         task_reject_on_worker_lost=True,
         worker_prefetch_multiplier=1,
     )
+
+
+def watch(total: Any) -> None:
+    """Whoever sends the body of a run can be stopped before and behind that."""
+    name = total.name
+
+    def sending(sender: str, headers: dict[str, Any], **_: Any) -> None:
+        if sender == name:
+            pass_by(SENDING, headers["id"], END)
+
+    def sent(sender: str, headers: dict[str, Any], **_: Any) -> None:
+        if sender == name:
+            pass_by(SENT, headers["id"], END)
+
+    before_task_publish.connect(sending, weak=False)
+    after_task_publish.connect(sent, weak=False)
 
 
 def submit(step: Any, total: Any, run: str, world: str) -> None:

@@ -62,7 +62,14 @@ class Verdicts:
         yield "†: its documentation says that it is not made for this, or says nothing of it"
         yield from (f"{side.name}: {side.settings}" for side in self.sides)
         yield from (f"{name} is left out: {why}" for name, why in self.skipped.items())
+        yield from self._given_up()
         yield from self.unplayed
+
+    def _given_up(self) -> Iterator[str]:
+        """What is told of runs that were given up: a limit that strikes on a busy machine is no fault of a guard."""
+        for (side, scene, world), count in self.counts.items():
+            for why, times in count.given_up_for.items():
+                yield f"given up by {side}, {scene}, {world}: {times} times {why}"
 
     def _table(self, world: str) -> Iterator[str]:
         yield "| | " + " | ".join(side.name for side in self.sides) + " |"

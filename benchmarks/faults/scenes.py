@@ -5,7 +5,7 @@ from typing import Final
 
 from benchmarks.faults.chords import VISIBLE_S
 from benchmarks.faults.sides import SLOTS
-from benchmarks.faults.work import PARTS, PLACES, WORLDS
+from benchmarks.faults.work import PARTS, PLACES, SENDING, SENT, WORLDS
 from benchmarks.faults.yard import STUCK_S, Yard
 from workers.faults.hands import STEP_WORKERS
 from workers.faults.orders import Deed, Order
@@ -121,6 +121,15 @@ def hangs(yard: Yard, scene: Scene) -> None:
     yard.until_over(scene)
 
 
+def sender_killed(yard: Yard, scene: Scene) -> None:
+    """Whoever sends the end of a run, once its parts are done, is killed before that or right behind it."""
+    runs = yard.announce(scene, RUNS)
+    places = [(SENDING, SENT)[number // len(WORLDS) % 2] for number in range(len(runs))]
+    yard.order_senders(zip(scene.run_ids(), places, strict=True))
+    yard.submit(runs)
+    yard.until_over(scene, lambda: yard.note_senders(scene))
+
+
 def _at(run: Wanted, part: str, place: str, deed: Deed, seconds: float = 0.0) -> Order:
     return Order(f"{run.run_id}.{part}", run.run_id, part, place, deed, seconds)
 
@@ -159,4 +168,5 @@ SCENES: Final[dict[str, tuple[str, Callable[[Yard, Scene], None]]]] = {
     "S7": (f"the server is away for {AWAY_S:g} s, then restarted three times", away),
     "S8": (f"messages come {2 * TIMES} times more", copied),
     "S9": ("a step holds the interpreter for ever", hangs),
+    "S12": ("whoever sends the end of a run is killed before or behind that", sender_killed),
 }

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.faults import chords
-from benchmarks.faults.work import LIMIT_S
+from benchmarks.faults.work import LIMIT_S, SESSION
 from benchmarks.site import ROOT
 from orchestrator.local import Command, surroundings
+from orchestrator.policies import FROM_BROKER
+from schemas.ids import run_id_for
 from workers.faults import hands, installation
 
 Environment = Mapping[str, str]
@@ -22,7 +24,8 @@ class Side:
     """package: what has to be installed for it. module: its tasks, and how a caller sends runs and looks at them.
 
     commands: its processes; variables: what they need in their environment besides the server.
-    not_promised: scenarios for whose double effects or lost runs it says itself that it is not made.
+    not_promised: scenarios for whose double effects or lost runs it says itself that it is not made. sends: whether its
+    workers send what ends a run, once its parts are done; known_as: by which id they know a run.
     """
 
     name: str
@@ -33,6 +36,8 @@ class Side:
     package: str | None = None
     not_promised: frozenset[str] = frozenset()
     prepare: Callable[[Environment], None] = lambda _: None
+    sends: bool = True
+    known_as: Callable[[str], str] = lambda run: run
 
     def environment(self, home: Path, url: str, libraries: Path) -> dict[str, str]:
         """All that its processes are started with."""
@@ -59,8 +64,9 @@ def _broker(_: Path, url: str) -> Environment:
 
 
 CHORD: Final = (
-    f"a chord; task_acks_late, task_reject_on_worker_lost, prefetch 1, time limit {LIMIT_S} s, "
-    f"visibility timeout {chords.VISIBLE_S} s, looked after every 2 s, result_backend_always_retry"
+    f"a chord; two workers of {SLOTS} slots, as all have; task_acks_late, task_reject_on_worker_lost, prefetch 1, "
+    f"time limit {LIMIT_S} s, visibility timeout {chords.VISIBLE_S} s, looked after every 2 s, "
+    "result_backend_always_retry"
 )
 CELERY: Final = Side(
     name="celery",
@@ -68,27 +74,31 @@ CELERY: Final = Side(
     settings=CHORD,
     commands=_workers("benchmarks.faults.bare"),
     variables=_broker,
-    not_promised=frozenset({"S4", "S5", "S6", "S8", "S9"}),
+    not_promised=frozenset({"S4", "S5", "S6", "S8", "S9", "S12"}),
 )
 IDEMKIT: Final = Side(
     name="idemkit",
     module="benchmarks.faults.with_idemkit",
-    settings="the same, the body behind idempotent_sync: Redis, lease 3 s, waits 3 s, conflicts are tried again",
+    settings=(
+        "the same, the body behind idempotent_sync: Redis, lease 3 s, waits 3 s; conflicts, and a store that is away, "
+        "are tried again 20 times, at most 5 s apart"
+    ),
     commands=_workers("benchmarks.faults.with_idemkit"),
     variables=_broker,
     package="idemkit[redis]==1.0.2",
-    not_promised=frozenset({"S1", "S2", "S5", "S6", "S9"}),
+    not_promised=frozenset({"S1", "S2", "S5", "S6", "S9", "S12"}),
 )
 
 
 # ---- relier's own app, with its resurrector
 
+INFLIGHT_S: Final = LIMIT_S + 11  # how long a task in flight holds its key
 RELIER_SETTINGS: Final = {
     "RELIER_ENV": "production",
     "RELIER_SECRET_KEY": "of-a-bench-that-is-thrown-away-afterwards",
     "RELIER_HEARTBEAT_TTL": "3",
     "RELIER_RESURRECTION_CHECK_INTERVAL": "1",
-    "RELIER_IDEMPOTENCY_INFLIGHT_TTL": str(LIMIT_S + 11),
+    "RELIER_IDEMPOTENCY_INFLIGHT_TTL": str(INFLIGHT_S),
     "RELIER_SOFT_TIMEOUT": str(LIMIT_S - 1),
     "RELIER_HARD_TIMEOUT": str(LIMIT_S),
 }
@@ -109,13 +119,16 @@ RELIER: Final = Side(
     name="relier",
     module="benchmarks.faults.with_relier",
     settings=(
-        f"rl_tasks, pushed one by one: idempotent, hard_timeout {LIMIT_S} s, heart-beat 3 s, looked after every "
-        f"second; a resurrector besides; Celery's time limit {LIMIT_S + 2} s, visibility timeout {chords.VISIBLE_S} s"
+        f"rl_tasks, pushed one by one: idempotent for an hour, in flight for {INFLIGHT_S} s (over 10 s more than the "
+        f"time limit, as it asks for), soft_timeout {LIMIT_S - 1} s, hard_timeout {LIMIT_S} s, heart-beat 3 s, looked "
+        f"after every second; a resurrector besides; Celery's time limit {LIMIT_S + 2} s, visibility timeout "
+        f"{chords.VISIBLE_S} s"
     ),
     commands=_relier,
     variables=_for_relier,
     package="relier==0.1.7",
     not_promised=frozenset({"S6"}),
+    sends=False,
 )
 
 
@@ -145,6 +158,7 @@ MANDOR: Final = Side(
     commands=_ours,
     variables=_for_ours,
     prepare=_upgrade,
+    known_as=lambda run: run_id_for(FROM_BROKER, SESSION, run),
 )
 
 SIDES: Final = {side.name: side for side in (CELERY, IDEMKIT, RELIER, MANDOR)}

@@ -1,11 +1,14 @@
 """What came of it, counted. Pure: of how often each part had its effect, how each run ended, and when it was harmed."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from benchmarks.faults.work import PARTS, said
+
+REASON: Final = 200  # characters of what is told of a run that failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Seen:
 class Count:
     """Of many runs. lost: effects that are missing though nothing tells that the run failed. wrong: ends that do not
     hold exactly the run's own parts. given_up: runs that are told to have failed. recovery_ms: from the last
-    interruption of a run to its end, where it succeeded.
+    interruption of a run to its end, where it succeeded. given_up_for: what is told of those that failed.
     """
 
     runs: int = 0
@@ -37,6 +40,7 @@ class Count:
     wrong: int = 0
     given_up: int = 0
     recovery_ms: list[int] = field(default_factory=list)
+    given_up_for: Counter[str] = field(default_factory=Counter)
 
     def add(self, run: Seen) -> None:
         """Count this one too."""
@@ -44,7 +48,9 @@ class Count:
         self.doubled += sum(max(times - 1, 0) for times in run.effects)
         self.lost += 0 if run.end == "failed" else sum(times == 0 for times in run.effects)
         self.stuck += run.end is None
-        self.given_up += run.end == "failed"
+        if run.end == "failed":
+            self.given_up += 1
+            self.given_up_for[str(run.result)[:REASON]] += 1
         self.wrong += run.end == "done" and not is_own(run)
         if run.end == "done" and run.harmed_at and run.ended_at:
             self.recovery_ms.append(run.ended_at - run.harmed_at)
@@ -59,7 +65,8 @@ class Count:
         """For programs."""
         numbers = {name: getattr(self, name) for name in ("runs", "doubled", "lost", "stuck", "wrong", "given_up")}
         times = self.recovery_ms
-        return {**numbers, "recovery_ms": [round(median(times)), max(times)] if times else None}
+        recovery = [round(median(times)), max(times)] if times else None
+        return {**numbers, "recovery_ms": recovery, "given_up_for": dict(self.given_up_for)}
 
     def _recovery(self) -> list[str]:
         if not self.recovery_ms:

@@ -36,6 +36,9 @@ def total(said: list[str]) -> list[str]:
     return said
 
 
+chords.watch(total)
+
+
 def submit(run: str, world: str) -> None:
     """Send a run."""
     chords.submit(step, total, run, world)

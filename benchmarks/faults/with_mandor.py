@@ -5,24 +5,25 @@ nothing is on the other sides.
 """
 
 import json
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 from uuid import NAMESPACE_OID, uuid5
 
 from pydantic import BaseModel
 
-from benchmarks.faults.work import LIMIT_S, PARTS, act, effects, said
+from benchmarks.faults.work import END, LIMIT_S, PARTS, SENDING, SENT, SESSION, act, effects, said
+from orchestrator import dispatch
 from orchestrator.app import app  # noqa: F401  # the caller's way to the broker
 from orchestrator.client import Client
 from orchestrator.errors import NotFound
 from orchestrator.policies import FROM_BROKER
 from orchestrator.settings import settings
+from orchestrator.store.replies import Dispatch
 from schemas.canonical import hash_of
 from schemas.ids import run_id_for
 from schemas.states import RUN_TERMINAL
 from workers import Context, Referable, action
 from workers.faults import log
-
-SESSION: Final = "bench"
+from workers.faults.deeds import pass_by
 
 
 class Part(BaseModel):
@@ -81,6 +82,22 @@ def keyed(params: Part, ctx: Context) -> Said:  # noqa: ARG001
 def total(params: Total, ctx: Context) -> Sum:  # noqa: ARG001
     """Put together what the parts said."""
     return Sum(said=[params.first, params.second, params.third])
+
+
+_send_all = dispatch._send_all  # noqa: SLF001  # every message passes here
+
+
+def _pass_by(app: Any, wave: tuple[Dispatch, ...]) -> None:  # noqa: F811  # as the original names it
+    """Whoever sends the end of a run can be stopped before and behind it, as the others' workers can."""
+    ends = [message.ref.run_id for message in wave if (message.kind, message.step_id) == ("step", "total")]
+    for run_id in ends:
+        pass_by(SENDING, run_id, END)
+    _send_all(app, wave)
+    for run_id in ends:
+        pass_by(SENT, run_id, END)
+
+
+dispatch._send_all = _pass_by  # noqa: SLF001
 
 
 def submit(run: str, world: str) -> None:

@@ -18,6 +18,8 @@ WORLDS: Final = {
 }
 PARTS: Final = ("first", "second", "third")  # of each run; they have nothing to do with each other
 PLACES: Final = ("began", "acting", "acted")  # where a step can be stopped; what it may ask lies behind it at `acting`
+SENDING, SENT, END = "sending", "sent", "end"  # where whoever sends the end of a run can be stopped; it is no part
+SESSION: Final = "bench"  # of Mandor's runs
 LIMIT_S: Final = 10  # time limit of a step
 
 

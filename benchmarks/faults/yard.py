@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os import mkfifo
 from pathlib import Path
@@ -13,13 +13,14 @@ from typing import IO, Any, Final
 
 from benchmarks.faults import caller
 from benchmarks.faults.sides import Side
-from benchmarks.faults.work import WORLDS
+from benchmarks.faults.work import END, WORLDS
 from orchestrator.errors import MandorError
 from orchestrator.local import EmbeddedServer
 from orchestrator.local.interrupts import Interrupts
 from workers.faults import hands, log
 from workers.faults.ground import Ground, TooLate
 from workers.faults.hands import Hands
+from workers.faults.orders import Order, Place
 from workers.faults.scene import Scene, Wanted, now_ms
 
 STUCK_S: Final = 45.0  # nothing is waited for any longer: it is three times the visibility timeout
@@ -32,6 +33,12 @@ class CallerEnded(MandorError):
     """The process that has work done is gone."""
 
     kind = "caller_ended"
+
+
+class NobodySends(MandorError):
+    """Behind the parts of a run nobody sends anything on this side."""
+
+    kind = "nobody_sends"
 
 
 class Asked:
@@ -60,8 +67,9 @@ class Asked:
 class Yard(Ground):
     """ends: how each run ended that has, and when that was seen (ms since the epoch)."""
 
-    def __init__(self, folder: Path, server: EmbeddedServer, processes: Hands, asked: Asked) -> None:
+    def __init__(self, side: Side, folder: Path, server: EmbeddedServer, processes: Hands, asked: Asked) -> None:
         super().__init__(folder, server, processes)
+        self.side = side
         self.patience_s = STUCK_S
         self.ends: dict[str, tuple[str, Any, int]] = {}
         self._asked = asked
@@ -98,6 +106,21 @@ class Yard(Ground):
 
         with suppress(TooLate):
             self.until(all_over, "the end of all runs", timeout_s)
+
+    def order_senders(self, places: Iterable[tuple[str, Place]]) -> None:
+        """Whoever sends the end of one of these runs dies there."""
+        if not self.side.sends:
+            raise NobodySends("its workers send nothing behind the parts of a run: whoever sent those joins them")
+        known = self.side.known_as
+        self.order(Order(f"{run}.{END}", known(run), END, place, "die") for run, place in places)
+
+    def note_senders(self, scene: Scene) -> None:
+        """Those who have died by such an order."""
+        names = {self.side.known_as(run_id): run_id for run_id in scene.run_ids()}
+        for act in self.log.acts(run_ids=names, what="ordered"):
+            if act.number not in self._handled:
+                self._handled.add(act.number)
+                scene.fault(f"sender killed, {act.details['place']}", names[act.run_id], at=act.at)
 
     def hear_all(self) -> None:
         """Until nothing more is told, by whoever was late either, and all of it has been written down."""
@@ -136,7 +159,7 @@ def stand(side: Side, libraries: Path) -> Iterator[Yard]:
         processes = Hands(home / "logs", Interrupts())
         try:
             with server, _caller(side, _start(side, home, server, processes, libraries), home) as asked:
-                yield Yard(home, server, processes, asked)
+                yield Yard(side, home, server, processes, asked)
         finally:
             processes.kill_all()
             processes.end()
