@@ -13,6 +13,7 @@ from typing import Final
 SERVER_FOLDER: Final = "server"
 SERVER_CONFIG: Final = "server.conf"
 SERVER_HOST: Final = "127.0.0.1"
+WORKSPACES: Final = "workspaces"
 WORKSPACE_KEY: Final = "workspace.key"  # makes the names of workspaces unguessable
 
 
@@ -44,7 +45,7 @@ def embedded_url(home: Path) -> str | None:
 
 def workspace_folder(home: Path, key: bytes, run_id: str) -> Path:
     """The folder of a run's workspace, there or not."""
-    return home / "workspaces" / hmac.new(key, run_id.encode(), hashlib.sha256).hexdigest()[:40]
+    return home / WORKSPACES / hmac.new(key, run_id.encode(), hashlib.sha256).hexdigest()[:40]
 
 
 def has_workspace(home: Path, run_id: str) -> bool:

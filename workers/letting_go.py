@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.healing.forks import GATE
+from orchestrator.home import WORKSPACES
 from orchestrator.ledger import Ledger, open_ledger
 from orchestrator.ledger.files import Standing
 from orchestrator.settings import Settings
@@ -36,7 +37,6 @@ from workers.keeping import ARTIFACTS, Wanted, keep
 from workers.removal import remove_tree
 from workers.scratch import remove_dead
 
-WORKSPACES: Final = "workspaces"
 GOING: Final = ".going-"
 PATIENCE_S: Final = 3.0  # for the ledger; who comes in meanwhile waits longer than that
 _PAGE: Final = 200
@@ -103,7 +103,8 @@ class LettingGo:
 
     def _see_to_ended(self, folder: Path, run: Standing) -> None:
         policy = _policy(run.policy_text)
-        if policy.artifacts and not self._copy_out(folder, run, Wanted(policy.artifacts, policy.artifact_bytes)):
+        wanted = Wanted(policy.artifacts, policy.artifact_bytes)
+        if wanted.patterns and wanted.max_bytes and not self._copy_out(folder, run, wanted):
             return
         before = self._ledger.now_ms() - int(policy.workspace_keep_s * 1000)
         if run.ended_at is not None and run.ended_at <= before:

@@ -431,6 +431,15 @@ def test_no_more_than_policy_allows_is_copied_and_the_rest_is_named(house: House
     assert kept_of(house, run_id) == {"a": None, "b": over, "c": None, "d": over}
 
 
+def test_where_there_is_room_for_none_not_even_an_empty_file_is_kept(house: House) -> None:
+    run_id = house.run("r", artifacts=frozenset({"**"}), artifact_bytes=0)
+    house.open(run_id).write("empty", b"")
+    house.end(run_id, 1000)
+    house.look()
+    assert kept_of(house, run_id) == {}
+    assert not (house.settings.home / ARTIFACTS).exists()
+
+
 def test_links_pipes_and_second_names_are_not_copied(house: House, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("secret")
