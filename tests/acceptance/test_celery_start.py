@@ -47,6 +47,7 @@ def refusal(env: Mapping[str, str], cwd: Path, *argv: str) -> str:
     return ended.stderr
 
 
+@pytest.mark.full
 def test_every_line_of_the_procfile_starts_alone(env: dict[str, str], tmp_path: Path) -> None:
     port = {"MANDOR_FLOWER_PORT": str(free_port())}
     with Processes({**env, **port}, tmp_path) as processes:

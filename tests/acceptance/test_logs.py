@@ -153,6 +153,7 @@ def test_before_and_after_a_task_a_child_works_for_nobody(lines: list[dict[str, 
     assert [line for line in between if set(IDENTITY) & {name for name in line if line[name] is not None}] == []
 
 
+@pytest.mark.full
 def test_nothing_between_tasks_carries_a_run(lines: list[dict[str, Any]]) -> None:
     idle = [
         line

@@ -94,6 +94,7 @@ def test_a_terminal_from_start_to_ctrl_c(folder: Path) -> None:
         assert [line for line in again.said() if line.startswith("stopping ")][-1] == "stopping the server"
 
 
+@pytest.mark.full
 def test_two_homes_do_not_meet(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     with running_up(one, environment(tmp_path), "--json") as first:
@@ -114,6 +115,7 @@ def test_two_homes_do_not_meet(tmp_path: Path) -> None:
     assert processes_in(one / ".mandor") == processes_in(two / ".mandor") == {}
 
 
+@pytest.mark.full
 def test_a_second_ctrl_c_hurries_and_the_next_start_finishes_the_work(folder: Path) -> None:
     env = environment(folder)
     with running_up(folder, env, terminal=True) as up:
@@ -131,6 +133,7 @@ def test_a_second_ctrl_c_hurries_and_the_next_start_finishes_the_work(folder: Pa
         wait_for_success(again, run_id)
 
 
+@pytest.mark.full
 def test_a_killed_mandor_up_leaves_what_the_next_one_adopts_or_clears(folder: Path) -> None:
     env, home = environment(folder), folder / ".mandor"
     with running_up(folder, env) as up:
@@ -149,6 +152,7 @@ def test_a_killed_mandor_up_leaves_what_the_next_one_adopts_or_clears(folder: Pa
             wait_for_success(again, run_id)
 
 
+@pytest.mark.full
 def test_what_dies_is_started_again(folder: Path) -> None:
     with running_up(folder, environment(folder)) as up:
         up.wait_ready()
@@ -179,6 +183,7 @@ def test_who_refuses_to_start_ends_them_all_and_says_why(folder: Path) -> None:
         assert "Traceback" not in up.text
 
 
+@pytest.mark.full
 def test_a_named_server_is_used_as_it_is_and_never_set_up_by_the_way(
     folder: Path, redis_server: Server, namespace: str
 ) -> None:

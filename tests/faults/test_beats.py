@@ -31,6 +31,7 @@ def test_two_beats_are_harmless(new_system: Any) -> None:
         assert [event.event for event in system.events(run_id)].count("run.succeeded") == 1
 
 
+@pytest.mark.full
 def test_with_a_beat_that_is_alive_and_sends_nothing_nothing_is_lost(new_system: Any) -> None:
     """Nobody looks for a while that is long against every lease; healthy steps go on, the dead ones afterwards."""
     system = new_system()
@@ -51,6 +52,7 @@ def test_with_a_beat_that_is_alive_and_sends_nothing_nothing_is_lost(new_system:
     assert (view.status, view.steps[0].attempt) == ("succeeded", 2)
 
 
+@pytest.mark.full
 def test_a_beat_killed_at_random(new_system: Any) -> None:
     system = new_system()
     system.start_control()

@@ -84,6 +84,7 @@ def test_cancel_needs_nobody_that_listens(new_system: Any) -> None:
     assert system.wait(run_id).status == "cancelled"
 
 
+@pytest.mark.full
 def test_pause_and_resume_under_load(system: System) -> None:
     system.start_steps(concurrency=4)
     policy = {"max_parallel": 4}
@@ -145,6 +146,7 @@ def test_a_refusal_ends_the_run(system: System) -> None:
     assert not system.effects(run_id=run_id)
 
 
+@pytest.mark.full
 def test_nobody_approves_in_time(system: System) -> None:
     system.start_steps()
     policy = {"approvals": ["test.note"], "wait_s": 1}
@@ -154,6 +156,7 @@ def test_nobody_approves_in_time(system: System) -> None:
     assert [letter.reason for letter in view.dead_letters] == ["nobody approved this step in time"]
 
 
+@pytest.mark.full
 def test_a_doubt_is_settled_by_a_person(new_system: Any) -> None:
     """Its worker dies with the effect under way; a person finds that it happened, and says with what result."""
     system = new_system()

@@ -62,6 +62,7 @@ def kill_next(system: System, run_id: str, killed: dict[str, float]) -> None:
     os.kill(line["pid"], signal.SIGKILL)
 
 
+@pytest.mark.full
 def test_nor_does_anything_of_a_child_that_outlasts_its_time(system: System) -> None:
     """It ends itself; its parent ends what is left of it."""
     run_id = system.submit(step("test.brood", "s", value="x"), policy={"limits": {"timeout_s": 3}})

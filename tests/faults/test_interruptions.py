@@ -157,6 +157,7 @@ def with_event(system: System, runs: dict[Case, str], name: str) -> set[Case]:
     return {case for case, run_id in runs.items() if name in [one.event for one in system.events(run_id)]}
 
 
+@pytest.mark.full
 def test_an_attempt_that_is_frozen_and_wakes_up_when_all_is_over(system: System, held: dict[Case, str]) -> None:
     system.start_steps("second", concurrency=4)
     at_ms = system.installed.store.now_ms()
@@ -273,6 +274,7 @@ ZOMBIES: dict[Case, Account] = {
 }
 
 
+@pytest.mark.full
 def test_every_effect_of_a_zombie_is_accounted_for(system: System) -> None:
     """It belongs to a completed step that was not undone (here there is none), or was undone, once; of what nobody can
     undo it is told."""
@@ -305,6 +307,7 @@ def account(system: System, place: str, run_id: str) -> Account:
     return system.view(run_id).status, acted, undone, in_vain, late, letters
 
 
+@pytest.mark.full
 def test_a_zombie_that_dies_before_it_can_tell_is_found_out(system: System) -> None:
     """Killed between its refused landing and the message that would have it undone: the ledger knows by then."""
     case = (f"{OPENED}-{REFUSED}", KEYED)

@@ -62,6 +62,7 @@ def test_a_planner_killed_anywhere_makes_one_plan_and_one_bill(system: System, m
     assert not [line for line in system.processes.lines() if KEY in line]
 
 
+@pytest.mark.full
 def test_drift_three_times_reaches_no_worker(system: System, model: ModelServer) -> None:
     says(model, Says('{"plan": "IGNORE"}'))
     run_id = system.send({"planner": "llm", "goal": "x"})

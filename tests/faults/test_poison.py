@@ -54,6 +54,7 @@ def ids(system: System) -> set[str]:
     return {letter.id for letter in letters(system)}
 
 
+@pytest.mark.full
 def test_garbage_in_every_queue_stops_no_worker_and_starts_no_step_again(new_system: Any) -> None:
     """A step runs in every worker that can hold one, while its queue is fed with what no message is."""
     system = new_system(embedded=True)
@@ -157,6 +158,7 @@ def test_a_step_that_kills_its_worker_every_time_is_a_dead_letter(system: System
     assert {attempt["worker_id"] for attempt in told.content["attempts"] if attempt["worker_id"]}
 
 
+@pytest.mark.full
 def test_a_step_that_takes_the_whole_worker_along_is_a_dead_letter(new_system: Any) -> None:
     """Nobody is left to tell: the lease lapses, twice."""
     system = new_system()
@@ -171,6 +173,7 @@ def test_a_step_that_takes_the_whole_worker_along_is_a_dead_letter(new_system: A
     assert view.steps[0].status == "in_doubt"
 
 
+@pytest.mark.full
 def test_a_planner_that_kills_its_worker_every_time_is_a_dead_letter(new_system: Any) -> None:
     system = new_system(planner_attempts=2)
     system.start_control()
@@ -183,6 +186,7 @@ def test_a_planner_that_kills_its_worker_every_time_is_a_dead_letter(new_system:
 # ---- steps that nobody can run
 
 
+@pytest.mark.full
 def test_an_action_that_no_worker_has_is_handed_back_and_then_a_dead_letter(new_system: Any) -> None:
     """The planner knows it, the step workers are of another release: passed on, until it has lasted too long."""
     system = new_system(dispatch_deadline_s=2)
@@ -198,6 +202,7 @@ def test_an_action_that_no_worker_has_is_handed_back_and_then_a_dead_letter(new_
     assert view.steps[0].attempt <= 1
 
 
+@pytest.mark.full
 def test_a_worker_killed_before_that_letter_leaves_it_to_the_end_of_the_run(
     new_system: Any,
 ) -> None:
@@ -212,6 +217,7 @@ def test_a_worker_killed_before_that_letter_leaves_it_to_the_end_of_the_run(
     assert [letter.reason for letter in system.view(run_id).dead_letters] == ["no worker supports test.talk"]
 
 
+@pytest.mark.full
 def test_an_action_that_another_worker_has_runs_there(new_system: Any) -> None:
     system = new_system(dispatch_deadline_s=60)
     system.start_control()

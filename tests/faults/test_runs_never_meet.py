@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
+import pytest
+
 from orchestrator.store.views import Event
 from schemas.canonical import canonical_text
 from schemas.run import RunView
@@ -104,6 +106,7 @@ def test_two_runs_of_one_session_share_nothing(system: System) -> None:
     assert all_faults(system, ROUNDS) == []
 
 
+@pytest.mark.full
 def test_the_test_sees_runs_that_do_meet(new_system: Callable[..., System]) -> None:
     """The same, with workers that keep results and effects by session and lock by action."""
     crossed = new_system(actions="tests.support.business,tests.support.crossed", deadline_s=62)

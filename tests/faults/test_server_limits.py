@@ -62,6 +62,7 @@ def cancelled(system: System) -> str:
     return run_id
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_user_with_our_keys_alone_is_refused_nothing(server: Server, tmp_path: Path) -> None:
     server.client.acl_setuser(
@@ -77,6 +78,7 @@ def test_a_user_with_our_keys_alone_is_refused_nothing(server: Server, tmp_path:
     assert [key for key in KEYS if f"`{key}`" not in PAGE] == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_an_installation_keeps_to_the_connections_it_is_said_to_need(server: Server, tmp_path: Path) -> None:
     """Under a limit that leaves room for those, and for a few callers like this test, nobody is turned away."""

@@ -22,6 +22,7 @@ REFUSALS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", REFUSALS)
 def test_a_server_that_takes_no_writes_for_a_while(new_system: Callable[..., System], how: str) -> None:

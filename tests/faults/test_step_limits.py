@@ -78,6 +78,7 @@ def _status(pid: int) -> str:
     return Path(f"/proc/{pid}/status").read_text()
 
 
+@pytest.mark.full
 def test_a_planner_that_hangs_is_killed_and_asked_again(planning: System) -> None:
     run_id = planning.send({"planner": "test.hang_once"})
     view = planning.wait(run_id, timeout_s=60)
@@ -85,6 +86,7 @@ def test_a_planner_that_hangs_is_killed_and_asked_again(planning: System) -> Non
     assert moves(planning, run_id).count("plan.claimed") == 2
 
 
+@pytest.mark.full
 def test_a_planner_that_always_hangs_ends_its_run(planning: System) -> None:
     run_id = planning.send({"planner": "test.hang"})
     assert planning.wait(run_id, timeout_s=60).status == "failed"
@@ -92,6 +94,7 @@ def test_a_planner_that_always_hangs_ends_its_run(planning: System) -> None:
     assert len(planner.read_text().split()) == 2
 
 
+@pytest.mark.full
 def test_a_worker_that_is_asked_to_stop_hands_its_step_back_uncounted(system: System) -> None:
     system.start_steps("first", concurrency=1)
     run_id = system.submit(step("test.note", "s", value="x", hold_s=6))
@@ -130,6 +133,7 @@ def test_a_step_that_was_terminated_in_celery_is_tried_again(system: System) -> 
     assert (view.status, view.steps[0].attempt) == ("succeeded", 2)
 
 
+@pytest.mark.full
 def test_a_failing_run_is_settled_at_once_not_when_a_sweep_comes(new_system: Any) -> None:
     system = new_system(lease_s=6, sweep_s=1.4)
     system.processes.worker("control", queues="control", concurrency=1)

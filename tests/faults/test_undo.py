@@ -83,6 +83,7 @@ def test_an_undo_that_is_given_up_is_a_letter_and_the_others_go_on(system: Syste
     assert_every_effect_is_accounted_for(system, view)
 
 
+@pytest.mark.full
 def test_a_lost_message_that_undoes_is_sent_again(new_system: Any) -> None:
     system = new_system(dispatch_check_s=1)
     system.start_control()
@@ -132,6 +133,7 @@ def test_a_run_whose_time_is_up_is_undone(system: System) -> None:
 # ---- frozen, and woken when all is over
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("effect", list(ACTION_OF))
 def test_a_zombie_that_looks_before_it_acts_does_nothing(system: System, effect: str) -> None:
     system.start_steps("first", concurrency=1)
@@ -151,6 +153,7 @@ def test_a_zombie_that_looks_before_it_acts_does_nothing(system: System, effect:
     assert (system.effects(run_id=run_id, what="noted"), undone(system, run_id)) == ([], [])
 
 
+@pytest.mark.full
 def test_what_zombies_do_when_all_is_over_is_undone_once_more(system: System, tmp_path: Path) -> None:
     """They were frozen behind their last guard: nobody can keep them from acting. What they report is refused, and half
     of them report an error, so that nobody hears of an effect.

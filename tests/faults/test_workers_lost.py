@@ -4,6 +4,8 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from orchestrator import dispatch
 from orchestrator.store.replies import Dispatch
 from schemas.ids import RunRef, session_key
@@ -86,6 +88,7 @@ def test_the_same_message_fifty_times(system: System) -> None:
     assert_no_errors(system)
 
 
+@pytest.mark.full
 def test_connections_that_are_cut_start_nothing_again(system: System) -> None:
     """A worker that loses the broker gives back what it runs, at once, and goes on running it."""
     for name in ("first", "second"):
@@ -103,6 +106,7 @@ def test_connections_that_are_cut_start_nothing_again(system: System) -> None:
     assert lines == [("began", "x"), ("noted", "x"), ("began", "y"), ("noted", "y")]
 
 
+@pytest.mark.full
 def test_a_lost_message_is_sent_again(new_system: Any) -> None:
     system = new_system(dispatch_check_s=1)
     system.start_control()

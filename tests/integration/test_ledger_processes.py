@@ -143,6 +143,7 @@ def test_a_transactional_effect_is_applied_once(
     assert balance(ledger) == len(STEPS)
 
 
+@pytest.mark.full
 def test_an_old_fence_cannot_apply_after_its_close(crowd: Crowd, ledger: Ledger, url: str) -> None:
     make_account(ledger)
     for step in STEPS:

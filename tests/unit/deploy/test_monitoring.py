@@ -28,6 +28,7 @@ def test_prometheus_takes_the_rules_and_we_read_all_of_them() -> None:
     assert f"{len(alerts())} rules found" in run_tool("promtool", "check", "rules", RULES)
 
 
+@pytest.mark.full
 def test_alerts_fire_when_they_should_and_end() -> None:
     assert "SUCCESS" in run_tool("promtool", "test", "rules", RULES_TEST)
 

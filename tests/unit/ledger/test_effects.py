@@ -76,6 +76,7 @@ def read(connection: Connection, step_id: str) -> ModelRow:
     return ModelRow(row.state, row.since, row.closed_to, row.landed_by, row.late)
 
 
+@pytest.mark.parametrize("places", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)], indirect=True)
 @pytest.mark.parametrize("effect_class", EffectClass)
 def test_every_reachable_row_answers_every_operation_as_the_model(
     connection: Connection, effect_class: EffectClass
