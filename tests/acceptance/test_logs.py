@@ -25,6 +25,9 @@ QUICK_ROUNDS = 25
 REJECTED = "reject requeue=True: store_moved"
 
 
+pytestmark = pytest.mark.full
+
+
 @pytest.fixture(scope="module")
 def lines(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any]]]:
     """All log lines of a system that has run many talkative steps in one child."""
@@ -153,7 +156,6 @@ def test_before_and_after_a_task_a_child_works_for_nobody(lines: list[dict[str, 
     assert [line for line in between if set(IDENTITY) & {name for name in line if line[name] is not None}] == []
 
 
-@pytest.mark.full
 def test_nothing_between_tasks_carries_a_run(lines: list[dict[str, Any]]) -> None:
     idle = [
         line
