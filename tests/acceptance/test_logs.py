@@ -17,15 +17,12 @@ from tests.support.system import System, running_system, step
 from tests.support.talkative import End
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
 ENDS = get_args(End)
 QUICK = ("success", "failure", "retry", "snooze")
 ROUNDS = 4
 QUICK_ROUNDS = 25
 REJECTED = "reject requeue=True: store_moved"
-
-
-pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
