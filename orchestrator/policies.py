@@ -29,7 +29,8 @@ FILE_SETTING: Final = env_name("policy_file")
 SETTINGS_FIELDS: Final = (
     *("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "wait_s"),
     *("result_bytes", "inputs_bytes", "plan_bytes", "file_bytes", "record_bytes"),
-    *("min_rung", "command_memory_bytes", "command_processes", "command_output_bytes"),
+    *("min_rung", "command_time_s", "command_cpu_s", "command_memory_bytes", "command_processes"),
+    *("command_output_bytes", "command_file_bytes"),
     *("workspace_keep_s", "artifact_bytes"),
 )
 PrincipalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\z")]

@@ -88,9 +88,12 @@ class Settings(BaseSettings):
     min_rung: Rung = Field(
         Rung.NAMESPACES, description="weakest sandbox for commands; `rlimits` is none: see sandbox.md"
     )
+    command_time_s: Seconds = Field(30.0, description="how long a command may run, whatever its step says")
+    command_cpu_s: Count = Field(30, description="processor time of each process of a command, its threads together")
     command_memory_bytes: Count = Field(512 * 1024 * 1024, description="address space of each process of a command")
     command_processes: Count = Field(64, description="processes and threads of a command at a time")
     command_output_bytes: Count = Field(64 * 1024 * 1024, description="output of a command; beyond it, it is ended")
+    command_file_bytes: Count = Field(256 * 1024 * 1024, description="largest file that a command writes")
     sandbox_uid: int = Field(65_534, ge=1, le=2**31, description="user of commands, where a worker is root")
 
     # files of runs; policy may narrow them

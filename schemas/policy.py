@@ -134,7 +134,8 @@ class Policy(Strict):
     to compensate. require_compensation: the door refuses effects that nothing can undo. approvals: actions whose steps
     start only when a person agrees. on_doubt: null means to end. wait_s: how long a wait for a person lasts at most;
     then it counts as failure. quotas: how much of single actions there may be in a run.
-    min_rung: the weakest sandbox that a command may run in. command_*: of each process, of a command, of its streams.
+    min_rung: the weakest sandbox that a command may run in. command_*: bounds of a command (time, processes, output),
+    and of each of its processes (processor time, memory, a file that it writes).
     workspace_keep_s: how long a run's workspace stays when the run has ended. artifacts: patterns of files in it that
     are kept beyond that, of artifact_bytes together at most.
     """
@@ -152,9 +153,12 @@ class Policy(Strict):
     record_bytes: Count = 1024 * 1024
     wait_s: Seconds = 86_400.0
     min_rung: AtLeast = Rung.NAMESPACES
+    command_time_s: Seconds = 30.0
+    command_cpu_s: Count = 30
     command_memory_bytes: Count = 512 * 1024 * 1024
     command_processes: Count = 64
     command_output_bytes: Count = 64 * 1024 * 1024
+    command_file_bytes: Count = 256 * 1024 * 1024
     workspace_keep_s: Wait = 86_400.0
     artifacts: Patterns = frozenset()
     artifact_bytes: Size = 64 * 1024 * 1024
@@ -229,9 +233,12 @@ class PolicyRequest(Strict):
     record_bytes: Count | None = None
     wait_s: Seconds | None = None
     min_rung: AtLeast | None = None
+    command_time_s: Seconds | None = None
+    command_cpu_s: Count | None = None
     command_memory_bytes: Count | None = None
     command_processes: Count | None = None
     command_output_bytes: Count | None = None
+    command_file_bytes: Count | None = None
     workspace_keep_s: Wait | None = None
     artifacts: Patterns | None = None
     artifact_bytes: Size | None = None

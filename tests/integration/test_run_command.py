@@ -86,6 +86,12 @@ def test_a_command_that_fails_is_never_run_again(bench: Workbench, line: str, ki
     assert run.step().status == "in_doubt", "what it did before, nobody knows"
 
 
+def test_policy_bounds_how_long_a_command_may_run_whatever_its_step_says(bench: Workbench) -> None:
+    run = command(bench, "sleep 9", timeout_ms=30_000, policy=STOP.model_copy(update={"command_time_s": 0.3}))
+    run.deliver()
+    assert run.error()["kind"] == "timed_out"
+
+
 def test_too_much_output_has_a_kind_of_its_own(bench: Workbench) -> None:
     run = command(bench, "cat /dev/zero", policy=STOP.model_copy(update={"command_output_bytes": 100_000}))
     run.deliver()

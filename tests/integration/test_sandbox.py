@@ -13,6 +13,7 @@ import pytest
 
 from schemas.policy import Rung
 from tests.support.sandboxes import ROOT, Box, again_by_nobody, alive, box, found_behind, ladder
+from tests.support.waiting import eventually
 from workers.outcomes import LeaseLost
 from workers.sandbox.jobs import Exited, Flooded, SandboxFailed, Signalled, TimedOut
 
@@ -80,6 +81,16 @@ def test_what_stops_the_attempt_ends_the_command(any_rung: Box) -> None:
     with pytest.raises(LeaseLost):
         any_rung.run("setsid -f sleep 4715; sleep 4715", check=check)
     assert alive("sleep\x004715") == []
+
+
+def test_a_frozen_worker_s_command_is_ended_from_within(any_rung: Box) -> None:
+    """Nobody outside looks at the clock any more: this check is where the worker stands still."""
+
+    def check() -> None:
+        if alive("sleep\x004716"):
+            eventually(lambda: not alive("sleep\x004716"), what="the end of the command")
+
+    assert any_rung.run("setsid -f sleep 4716; sleep 4716", timeout_s=0.3, check=check).end == TimedOut()
 
 
 def test_output_is_bounded_and_counted(any_rung: Box) -> None:
@@ -228,6 +239,9 @@ def test_limits_hold_and_cannot_be_raised(sandbox: Box) -> None:
     assert sandbox.run("ulimit -n 4096").end != Exited(0)
     assert sandbox.run("ulimit -v unlimited").end != Exited(0)
     assert sandbox.said("ulimit -p; ulimit -c; ulimit -n").split() == ["64", "0", "256"]
+    assert sandbox.run("while :; do :; done", cpu_s=1).end == Signalled(9)
+    assert "1048576\n" in sandbox.said("head -c 3000000 /dev/zero > big; wc -c < big", file_bytes=1 << 20)
+    assert "No space left" in sandbox.said("head -c 80000000 /dev/zero > /tmp/big")
     hog = "head -c 100000000 /dev/zero | tail -c 100000000 | wc -c"
     assert int(sandbox.run(hog, memory_bytes=64 << 20).stdout.head or b"0") == 0
     said = sandbox.said("i=0; while [ $i -lt 200 ]; do sleep 5 & i=$((i+1)); done; echo $i")

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,8 +22,22 @@ from workers.sandbox.running import run
 
 ROOT: Final = Path(__file__).resolve().parents[2]  # this module is used where the libraries of others are missing
 NOBODY: Final = 65_534
+LIBRARIES: Final = os.pathsep.join((str(ROOT), sysconfig.get_paths()["purelib"]))
+_BECOME: Final = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+# for one process and what it starts: of a closed folder nothing is left but the Python below it, where it was
+_OPEN: Final = """
+mount --bind "$0" /mnt && mount -t tmpfs -o mode=755 tmpfs "$1" && mkdir -p "$0" && mount --bind /mnt "$0" &&
+shift && exec "$@"
+"""
 LIMITS: Final = Limits(
-    timeout_s=10, grace_s=0.3, memory_bytes=512 << 20, processes=64, kept_bytes=4096, output_bytes=4 << 20
+    timeout_s=10,
+    grace_s=0.3,
+    cpu_s=10,
+    memory_bytes=512 << 20,
+    processes=64,
+    kept_bytes=4096,
+    output_bytes=4 << 20,
+    file_bytes=256 << 20,
 )
 
 
@@ -109,39 +123,32 @@ def _command_line(process: Path) -> bytes:
 
 
 def as_nobody(*argv: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
-    """This Python, or another of the same release, with our libraries, by a user who is not root."""
+    """This Python with our libraries, by a user who is not root."""
     python = python_of_nobody()
     if python is None:
-        pytest.skip("the tests are not run by root, or nobody but root can start a Python of this release")
-    return _by_nobody(python, *argv, cwd=cwd, **env)
+        pytest.skip("the tests are not run by root, or nobody but root can start this Python")
+    return _run([*python, *argv], cwd, env)
 
 
-def _by_nobody(*argv: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
-    paths = os.pathsep.join((str(ROOT), sysconfig.get_paths()["purelib"]))
-    return subprocess.run(
-        argv,
-        env={"PYTHONPATH": paths, "PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1", **env},
-        cwd=cwd,
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _run(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    given = {"PYTHONPATH": LIBRARIES, "PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1", **env}
+    return subprocess.run(argv, env=given, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 @cache
-def python_of_nobody() -> str | None:
-    """One that an ordinary user can start, and that sees our libraries; None where there is none."""
-    release = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    candidates = (sys.executable, f"/usr/bin/{release}", f"/usr/local/bin/{release}")
-    return next(filter(_starts, candidates), None) if os.geteuid() == 0 else None
+def python_of_nobody() -> tuple[str, ...] | None:
+    """What starts this very Python as an ordinary user, arguments to follow; None where that cannot be."""
+    prefix, python = os.path.realpath(sys.base_prefix), os.path.realpath(sys.executable)
+    closed = next((one for one in reversed(Path(prefix).parents) if not one.stat().st_mode & 0o001), None)
+    opened = ("unshare", "--mount", "sh", "-c", _OPEN, prefix, str(closed)) if closed else ()
+    program = (*opened, *_BECOME, python)
+    return program if os.geteuid() == 0 and _starts(program) else None
 
 
-def _starts(python: str) -> bool:
+def _starts(python: Sequence[str]) -> bool:
+    says = "import sys, pytest, redis, workers.sandbox.ladder; print(sys.version)"
     try:
-        return _by_nobody(python, "-c", "import workers.sandbox.ladder, pytest", cwd=Path("/")).returncode == 0
+        return _run([*python, "-c", says], Path("/"), {}).stdout.strip() == sys.version
     except OSError:
         return False
 

@@ -124,12 +124,14 @@ def run_command(params: RunCommand, ctx: Context) -> CommandResult:
 
 def _limits(params: RunCommand, policy: Policy) -> Limits:
     return Limits(
-        timeout_s=params.timeout_ms / 1000,
+        timeout_s=min(params.timeout_ms / 1000, policy.command_time_s),
         grace_s=GRACE_S,
+        cpu_s=policy.command_cpu_s,
         memory_bytes=policy.command_memory_bytes,
         processes=policy.command_processes,
         kept_bytes=policy.result_bytes // (_KEPT_PARTS * _WIDEST + 1),
         output_bytes=policy.command_output_bytes,
+        file_bytes=policy.command_file_bytes,
     )
 
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from orchestrator.errors import MandorError
 
-FILE_BYTES: Final = 256 * 1024 * 1024
 ROOM_BYTES: Final = 64 * 1024 * 1024
 OPEN_FILES: Final = 256
 
@@ -15,22 +14,26 @@ OPEN_FILES: Final = 256
 class Limits:
     """timeout_s counts from the command's start; grace_s: from SIGTERM to the end of everything.
 
-    kept_bytes: of the head, and of the tail, of each stream; output_bytes: both streams together, then it is ended.
+    cpu_s, memory_bytes, file_bytes: of each process. kept_bytes: of the head, and of the tail, of each stream;
+    output_bytes: both streams together, then it is ended.
     """
 
     timeout_s: float
     grace_s: float
+    cpu_s: int
     memory_bytes: int
     processes: int
     kept_bytes: int
     output_bytes: int
+    file_bytes: int
 
     def inside(self) -> dict[str, int]:
         """What each process of the command is held to."""
         return {
+            "cpu_s": self.cpu_s,
             "memory_bytes": self.memory_bytes,
             "processes": self.processes,
-            "file_bytes": FILE_BYTES,
+            "file_bytes": self.file_bytes,
             "files": OPEN_FILES,
             "core_bytes": 0,
         }

@@ -20,7 +20,16 @@ from workers.sandbox.ownership import hand_to
 from workers.sandbox.running import run
 
 _MIB: Final = 1024 * 1024
-_LIMITS: Final = Limits(5.0, 0.5, 256 * _MIB, 16, 1024, 64 * 1024)
+_LIMITS: Final = Limits(
+    timeout_s=5.0,
+    grace_s=0.5,
+    cpu_s=5,
+    memory_bytes=256 * _MIB,
+    processes=16,
+    kept_bytes=1024,
+    output_bytes=64 * 1024,
+    file_bytes=_MIB,
+)
 _SAYS: Final = "echo stands"
 _SAID: Final = b"stands\n"
 

@@ -20,6 +20,7 @@ _ENVIRONMENT: Final = {
     "LANG": "C.UTF-8",
     "TMPDIR": "/tmp",  # noqa: S108  (the sandbox's own)
 }
+LATE_GRACES: Final = 4  # after its time limit: then a command is ended from within, should its worker be frozen
 _NEW: Final = ("user", "pid", "net", "ipc", "uts", "cgroup-try")
 
 
@@ -51,6 +52,7 @@ def _order(job: Job, folder: str, *, fenced: bool) -> dict[str, Any]:
         "environment": {**_ENVIRONMENT, "HOME": folder},
         "folder": folder,
         "limits": job.limits.inside(),
+        "late_s": job.limits.timeout_s + LATE_GRACES * job.limits.grace_s,
         "writable": [folder, "/tmp", "/dev/shm"],  # noqa: S108  (the sandbox's own)
         "fenced": fenced,
     }

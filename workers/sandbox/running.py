@@ -220,7 +220,9 @@ class _Watched:
 
 def _end_of(words: list[list[str]]) -> End:
     """The last word of process 1. It has none where it was killed itself, with everything else."""
-    what, number = next((word for word in words if word[0] in ("exit", "signal")), ("signal", "9"))
+    what, number = next((word for word in words if word[0] in ("exit", "signal", "late")), ("signal", "9"))
+    if what == "late":
+        return TimedOut()
     return Exited(int(number)) if what == "exit" else Signalled(int(number))
 
 

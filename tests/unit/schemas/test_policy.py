@@ -35,7 +35,8 @@ def test_asking_for_nothing_changes_nothing() -> None:
     [
         *("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "wait_s"),
         *("result_bytes", "inputs_bytes", "plan_bytes", "file_bytes", "record_bytes"),
-        *("command_memory_bytes", "command_processes", "command_output_bytes"),
+        *("command_time_s", "command_cpu_s", "command_memory_bytes"),
+        *("command_processes", "command_output_bytes", "command_file_bytes"),
         *("workspace_keep_s", "artifact_bytes"),
     ],
 )

@@ -6,6 +6,7 @@ whoever waits. It is told what to do on one descriptor, tells what became of it 
     ready               every fence stands; the command is started now
     failed WHAT ERRNO   this could not be done, so the command did not start
     exit N, signal N    how the command ended
+    late 0              it should have been ended long ago, and nobody did: whoever watches is frozen
 
 and obeys a third: a byte passes SIGTERM on to everything inside; when that descriptor closes, nobody waits any more.
 """
@@ -15,6 +16,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
@@ -123,8 +125,13 @@ def see_out(order: dict[str, Any], tell: int, obey: int, ask_to_end: Callable[[]
     waiting = select.poll()
     waiting.register(heard, select.POLLIN)
     waiting.register(obey, select.POLLIN)
+    late_at = time.monotonic() + order["late_s"]
     while (status := _reap(child)) is None:
-        for descriptor, _ in waiting.poll():
+        left_s = late_at - time.monotonic()
+        if left_s <= 0:
+            os.write(tell, b"late 0\n")
+            return
+        for descriptor, _ in waiting.poll(1000 * left_s):
             if not os.read(descriptor, _CHUNK):
                 return
             if descriptor == obey:
