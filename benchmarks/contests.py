@@ -7,6 +7,7 @@ from typing import Final
 from benchmarks import admission as door
 from benchmarks import telemetry as telling
 from benchmarks.figures import Figure, Result
+from benchmarks.sandbox import sandbox
 from benchmarks.search import search
 from benchmarks.sides import Bare, Mandor
 from benchmarks.site import BARE, OURS, Site
@@ -30,13 +31,32 @@ class Scale:
     many: int
     judgements: int
     ended: tuple[int, int]
+    commands: int
 
 
 FULL: Final = Scale(
-    rounds=5, width=2000, length=100, runs=100, followed=400, few=200, many=2000, judgements=60, ended=(1000, 100_000)
+    rounds=5,
+    width=2000,
+    length=100,
+    runs=100,
+    followed=400,
+    few=200,
+    many=2000,
+    judgements=60,
+    ended=(1000, 100_000),
+    commands=30,
 )
 QUICK: Final = Scale(
-    rounds=3, width=500, length=50, runs=30, followed=150, few=100, many=1000, judgements=10, ended=(500, 10_000)
+    rounds=3,
+    width=500,
+    length=50,
+    runs=30,
+    followed=150,
+    few=100,
+    many=1000,
+    judgements=10,
+    ended=(500, 10_000),
+    commands=8,
 )
 
 
@@ -203,6 +223,7 @@ IN_ARENA: Final[dict[str, Callable[[Arena], Result]]] = {
 }
 ALONE: Final[dict[str, Callable[[Scale], Result]]] = {
     "admission": admission,
+    "sandbox": lambda scale: sandbox(scale.rounds, scale.commands),
     "search": lambda scale: search(scale.ended, scale.rounds),
     "telemetry": telemetry,
 }

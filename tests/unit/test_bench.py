@@ -9,8 +9,10 @@ import pytest
 
 from benchmarks.contests import IN_ARENA, QUICK
 from benchmarks.figures import Figure, Result, as_json, as_text
+from benchmarks.sandbox import Cost, figures, sandbox
 from benchmarks.site import environment, forget_foreign
 from benchmarks.tally import VARIABLE, Tally, add
+from tests.support.sandboxes import ladder
 
 
 def arena(*seconds: list[float]) -> Any:
@@ -48,6 +50,20 @@ def test_a_ledger_that_costs_nothing_is_one() -> None:
 
 def test_a_step_that_costs_the_same_has_not_grown() -> None:
     assert held("growth", [1.0], [QUICK.many / QUICK.few])["ratio"] == 1.0
+
+
+def test_a_sandbox_that_takes_three_times_as_long_is_three() -> None:
+    bare, fenced = Cost(0.01, 0.002), Cost(0.03, 0.02)
+    found = Result("sandbox", "", figures([{"bare": bare, "namespaces": fenced}])).fields()
+    assert (found["namespaces_ratio"], found["namespaces_ms"], found["namespaces_cpu_ms"]) == (3.0, 30.0, 20.0)
+    assert (found["bare_ms"], found["bare_cpu_ms"]) == (10.0, 2.0)
+    assert "bare_ratio" not in found
+
+
+def test_every_rung_that_works_here_is_measured() -> None:
+    found = sandbox(rounds=1, commands=1).fields()
+    assert {name for name in found if name.endswith("_ratio")} == {f"{rung}_ratio" for rung in ladder().working}
+    assert all(found[f"{rung}_ms"] > 0 for rung in ladder().working)
 
 
 def test_for_people_each_figure_is_a_line_with_its_spread() -> None:
