@@ -28,7 +28,8 @@ FROM_BROKER: Final = "celery"
 FILE_SETTING: Final = env_name("policy_file")
 SETTINGS_FIELDS: Final = (
     *("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "wait_s"),
-    *("result_bytes", "inputs_bytes", "plan_bytes", "file_bytes", "record_bytes"),
+    *("result_bytes", "inputs_bytes", "plan_bytes"),
+    *("file_bytes", "workspace_bytes", "workspace_files", "record_bytes", "record_keys", "record_depth"),
     *("min_rung", "command_time_s", "command_cpu_s", "command_memory_bytes", "command_processes"),
     *("command_output_bytes", "command_file_bytes"),
     *("workspace_keep_s", "artifact_bytes"),
@@ -94,7 +95,9 @@ def installation_policy(settings: Settings) -> Policy:
 
 def _from_settings(settings: Settings) -> Policy:
     limits = {name: getattr(settings, name) for name in LIMIT_FIELDS}
-    return Policy(limits=ActionLimits(**limits), **{name: getattr(settings, name) for name in SETTINGS_FIELDS})
+    protected = frozenset(name for name in settings.protected_names.split(",") if name)
+    fields = {name: getattr(settings, name) for name in SETTINGS_FIELDS}
+    return Policy(limits=ActionLimits(**limits), protected_names=protected, **fields)
 
 
 def _read_file(path: Path | None) -> PolicyFile:

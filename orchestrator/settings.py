@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from orchestrator.errors import ConfigError
 from orchestrator.home import embedded_url
-from schemas.policy import Rung
+from schemas.policy import PROTECTED_NAMES, Rung
 
 PREFIX = "MANDOR_"
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
@@ -82,7 +82,16 @@ class Settings(BaseSettings):
     result_bytes: Count = Field(256 * 1024, description="largest result of a step")
     inputs_bytes: Count = Field(1024 * 1024, description="largest sum of results that one step refers to")
     file_bytes: Count = Field(1024 * 1024, description="largest file that a step of create_file writes")
+    workspace_bytes: Count = Field(256 * 1024 * 1024, description="sizes of a run's files together, at most")
+    workspace_files: Count = Field(10_000, description="files and folders of a run, at most")
+    protected_names: str = Field(
+        ",".join(sorted(PROTECTED_NAMES)),
+        pattern=r"^([^/,\x00]{1,255}(,[^/,\x00]{1,255})*)?\z",
+        description="names that no part of a written path may have, separated by commas",
+    )
     record_bytes: Count = Field(1024 * 1024, description="largest record that a step of mutate_record leaves")
+    record_keys: Count = Field(10_000, description="keys of a record at all depths together, at most")
+    record_depth: Count = Field(32, description="objects and lists of a record within one another, at most")
 
     # commands of run_command; policy may narrow them
     min_rung: Rung = Field(

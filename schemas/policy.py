@@ -34,6 +34,16 @@ Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 Actions = Annotated[frozenset[ActionName], BeforeValidator(_as_set), PlainSerializer(sorted, return_type=list[str])]
 Patterns = Annotated[frozenset[Pattern], BeforeValidator(_as_set), PlainSerializer(sorted, return_type=list[str])]
 Effects = Annotated[frozenset[EffectClass], BeforeValidator(_as_set), PlainSerializer(sorted, return_type=list[str])]
+FileName = Annotated[str, Field(pattern=r"^[^/\x00]{1,255}\z")]
+Names = Annotated[frozenset[FileName], BeforeValidator(_as_set), PlainSerializer(sorted, return_type=list[str])]
+# what other programs run or obey by themselves where somebody works in a folder
+PROTECTED_NAMES: Final = frozenset(
+    f".{name}"
+    for name in (
+        *("bash_login", "bash_profile", "bashrc", "envrc", "profile", "zshenv", "zshrc"),
+        *("cursor", "git", "hg", "ssh", "vscode"),
+    )
+)
 
 
 class OnFailure(StrEnum):
@@ -138,6 +148,8 @@ class Policy(Strict):
     and of each of its processes (processor time, memory, a file that it writes).
     workspace_keep_s: how long a run's workspace stays when the run has ended. artifacts: patterns of files in it that
     are kept beyond that, of artifact_bytes together at most.
+    file_bytes, record_*: of what one step leaves. workspace_*: of all that lies in a run's workspace when a file is
+    written. protected_names: names that no part of a written path has, however they are spelled.
     """
 
     actions: Actions | None = None
@@ -150,7 +162,12 @@ class Policy(Strict):
     inputs_bytes: Count = 1024 * 1024
     plan_bytes: Count = 1024 * 1024
     file_bytes: Count = 1024 * 1024
+    workspace_bytes: Count = 256 * 1024 * 1024
+    workspace_files: Count = 10_000
+    protected_names: Names = PROTECTED_NAMES
     record_bytes: Count = 1024 * 1024
+    record_keys: Count = 10_000
+    record_depth: Count = 32
     wait_s: Seconds = 86_400.0
     min_rung: AtLeast = Rung.NAMESPACES
     command_time_s: Seconds = 30.0
@@ -230,7 +247,12 @@ class PolicyRequest(Strict):
     inputs_bytes: Count | None = None
     plan_bytes: Count | None = None
     file_bytes: Count | None = None
+    workspace_bytes: Count | None = None
+    workspace_files: Count | None = None
+    protected_names: Names | None = None
     record_bytes: Count | None = None
+    record_keys: Count | None = None
+    record_depth: Count | None = None
     wait_s: Seconds | None = None
     min_rung: AtLeast | None = None
     command_time_s: Seconds | None = None

@@ -148,7 +148,7 @@ class Attempt:
         self.effect.land_within(connection, self.text_of(value))
 
     def _workspace(self) -> Workspace:
-        return self.services.workspaces.open(self.message.run_id, self.granted.fence)
+        return self.services.workspaces.open(self.message.run_id, self.granted.fence, policy=self.policy)
 
     def _make_scratch(self) -> Path:
         made = Scratch(self.services.settings.home)

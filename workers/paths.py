@@ -4,6 +4,8 @@ The door lets any readable path pass: whether it leads out is a question about t
 step with a path in the plan, like that of a path which a link leads out.
 """
 
+import unicodedata
+from collections.abc import Iterable
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -24,6 +26,16 @@ def path_parts(path: str) -> tuple[str, ...]:
         raise ValueError(refusal.errors()[0]["msg"]) from None
     _check_plain(path)
     return tuple(path.split("/"))
+
+
+def protected_part(parts: Iterable[str], protected: Iterable[str]) -> str | None:
+    """The protected name that one of these parts spells, by what file systems that fold names take for the same."""
+    named = {_folded(name): name for name in protected}
+    return next((named[_folded(part)] for part in parts if _folded(part) in named), None)
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
 
 
 def _check_plain(path: str) -> str:

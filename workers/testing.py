@@ -69,7 +69,7 @@ def context(
         made.effects.append((connection, result))
 
     services = Services(
-        workspace=lambda: _workspace(workspace, run_id, fencing_token),
+        workspace=lambda: _workspace(workspace, run_id, fencing_token, made.policy),
         scratch=lambda: _scratch(workspace),
         result=lambda wanted: dict(results or {})[wanted],
         effect=effect,
@@ -82,8 +82,8 @@ def context(
     return made
 
 
-def _workspace(folder: Path | None, run_id: str, fence: int) -> Workspace:
-    return Workspaces(_given(folder, "workspace")).open(run_id, fence)
+def _workspace(folder: Path | None, run_id: str, fence: int, policy: Policy) -> Workspace:
+    return Workspaces(_given(folder, "workspace")).open(run_id, fence, policy=policy)
 
 
 def _scratch(folder: Path | None) -> Path:

@@ -87,7 +87,8 @@ class UndoAttempt(Attempt):
         return NOTHING
 
     def _workspace(self) -> Workspace:
-        return self.services.workspaces.open(self.message.run_id, self.granted.fence, self.done_fence)
+        workspaces, fence = self.services.workspaces, self.granted.fence
+        return workspaces.open(self.message.run_id, fence, self.done_fence, self.policy)
 
 
 def run_undo(message: UndoMessage, services: Services) -> Report:

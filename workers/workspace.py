@@ -4,7 +4,8 @@
     {home}/workspaces/{name}/run.json       whose it is, and the lock of who comes in or lets it go (workers.belonging)
     {home}/workspaces/{name}/tree/          what steps write and read, 0700, files 0600
     {home}/workspaces/{name}/incoming/      files being written, out of the steps' reach
-    {home}/workspaces/{name}/fences/        per path: the lock, and the highest fencing token that wrote it
+    {home}/workspaces/{name}/fences/        per path: the highest fencing token that wrote it
+    {home}/workspaces/{name}/lock           held from the look at a path's fence until its file is renamed or removed
 
 Somebody who can plant links inside `tree` while a step writes can make that write fail, never make it land elsewhere.
 """
@@ -17,29 +18,36 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import MandorError
 from orchestrator.home import WORKSPACE_KEY, workspace_folder
+from orchestrator.settings import env_name
+from schemas.policy import Policy
 from workers.belonging import come_in, write_once
+from workers.beneath import FOLDER, make_folders, open_beneath
 from workers.outcomes import NoEffect, PermanentError
-from workers.paths import path_parts
+from workers.paths import path_parts, protected_part
+from workers.room import refuse_overfull
 
-LOCK_WAIT_S: Final = 5.0
+LOCK_WAIT_S: Final = 15.0
 _LOCK_POLL_S: Final = 0.01
 _KEY_BYTES: Final = 32
 _FENCE_DIGITS: Final = 20
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READING: Final = os.O_RDONLY | os.O_NONBLOCK
+DEFAULT: Final = Policy()
 _IRREGULAR: Final = "what stands there is not a regular file"
+_SHARED: Final = "the file that stands there has another name too (a hard link)"
 _REFUSALS: Final = {
     errno.ELOOP: "a link stands in the path",
     errno.ENOTDIR: "a link or a file stands where a folder is needed",
     errno.EISDIR: "a folder stands where the file should be",
     errno.ENAMETOOLONG: "a name in the path is too long for this file system",
     errno.ENXIO: _IRREGULAR,
+    errno.EXDEV: "another file system is mounted in the path",
 }
 
 
@@ -48,9 +56,15 @@ class PathRefused(PermanentError, NoEffect):
 
     kind = "path_refused"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, path="params.path", hint="name a plain relative path inside the run's workspace")
-        self.args = (message,)
+    def __init__(self, message: str, hint: str = "name a plain relative path inside the run's workspace") -> None:
+        super().__init__(message, path="params.path", hint=hint)
+        self.args = (message, hint)
+
+
+class NameProtected(PathRefused):
+    """The policy protects a name in the path; nothing was written."""
+
+    kind = "name_protected"
 
 
 class WorkspaceFault(MandorError):
@@ -89,14 +103,15 @@ class Workspaces:
         """Where the run's files lie, whether or not any was written yet."""
         return self._folder(run_id) / "tree"
 
-    def open(self, run_id: str, fence: int, wrote: int | None = None) -> "Workspace":
+    def open(self, run_id: str, fence: int, wrote: int | None = None, policy: Policy = DEFAULT) -> "Workspace":
         """The run's workspace, made if it is not there. fence: the token that its writes show; wrote: the newest one of
-        the step whose files may be removed, if that is another.
+        the step whose files may be removed, if that is another; policy: says how full it may be, and which names are
+        protected.
         """
         folder = self._folder(run_id)
         with _plain_faults():
             _come_in(folder, run_id)
-        return Workspace(folder, fence, fence if wrote is None else wrote)
+        return Workspace(folder, fence, fence if wrote is None else wrote, policy)
 
     def _folder(self, run_id: str) -> Path:
         return workspace_folder(self._home, self._key(), run_id)
@@ -126,10 +141,11 @@ def _come_in(folder: Path, run_id: str) -> None:
 class Workspace:
     """One run's files, written under one fencing token."""
 
-    def __init__(self, folder: Path, fence: int, wrote: int) -> None:
+    def __init__(self, folder: Path, fence: int, wrote: int, policy: Policy) -> None:
         self._folder = folder
         self._fence = fence
         self._wrote = wrote
+        self._policy = policy
 
     @property
     def path(self) -> Path:
@@ -139,17 +155,25 @@ class Workspace:
     def write(self, path: str, content: bytes) -> Written:
         """Put a file there, 0600, whole or not at all, replacing a regular file. Folders on the way are made.
 
-        PathRefused: the path may not be written. StaleWrite: a higher fence has written it. WorkspaceFault: try again.
+        PathRefused: the path may not be written. NameProtected, WorkspaceFull: by policy. StaleWrite: a higher fence
+        has written it. WorkspaceFault: try again.
         """
-        parts = _parts(path)
-        with _plain_faults(), _folder(self.path) as root, _walk(root, parts[:-1], make=True) as parent:
-            _refuse_irregular(parent, parts[-1])
-            with _folder(self._folder / "incoming") as incoming, _staged(incoming, content) as staged:
-                with self._locked(path) as lock:
-                    self._raise_fence(lock)  # first: a writer that dies here lets no older one in
-                    os.rename(staged, parts[-1], src_dir_fd=incoming, dst_dir_fd=parent)
-                os.fsync(parent)
+        self._refuse_protected(_parts(path))
+        with _plain_faults(), _folder(self._folder / "incoming") as incoming, _staged(incoming, content) as staged:
+            self._place(incoming, staged, len(content), path)
         return Written(len(content), hashlib.sha256(content).hexdigest())
+
+    def _place(self, incoming: int, staged: str, size: int, path: str) -> None:
+        *folders, name = parts = path_parts(path)
+        with self._locked(), self._fence_of(path) as fence, _folder(self.path) as root:
+            self._refuse_stale(fence)
+            refuse_overfull(root, parts, size, self._policy)
+            make_folders(root, folders)
+            with _opened(open_beneath(root, folders, FOLDER)) as parent:
+                _refuse_unfit(parent, name)
+                self._raise_fence(fence)  # first: a writer that dies here lets no older one in
+                os.rename(staged, name, src_dir_fd=incoming, dst_dir_fd=parent)
+                os.fsync(parent)
 
     def remove(self, path: str) -> bool:
         """Take away a file that this step wrote, and let none of its older attempts write it again. False: none there.
@@ -157,19 +181,21 @@ class Workspace:
         WrittenSince: a later step has written it; PathRefused and WorkspaceFault as for write.
         """
         parts = _parts(path)
-        with _plain_faults(), self._locked(path) as lock:
-            removed = self._unlink(parts, _highest(lock))
-            self._raise_fence(lock)
+        with _plain_faults(), self._locked(), self._fence_of(path) as fence:
+            removed = self._unlink(parts, _highest(fence))
+            self._refuse_stale(fence)
+            self._raise_fence(fence)
         return removed
 
     def _unlink(self, parts: tuple[str, ...], highest: int) -> bool:
         try:
-            with _folder(self.path) as root, _walk(root, parts[:-1], make=False) as parent:
+            with _folder(self.path) as root, _opened(open_beneath(root, parts[:-1], FOLDER)) as parent:
                 if not stat.S_ISREG(os.stat(parts[-1], dir_fd=parent, follow_symlinks=False).st_mode):
                     raise PathRefused(_IRREGULAR)
                 if highest > self._wrote:
                     raise WrittenSince(
                         f"fence {highest} has written this file after fence {self._wrote}, the last of this step",
+                        path="params.path",
                         hint="look at the file in the run's workspace",
                     )
                 os.unlink(parts[-1], dir_fd=parent)
@@ -181,33 +207,39 @@ class Workspace:
     def read(self, path: str, *, max_bytes: int) -> bytes:
         """The content of a regular file. PathRefused as for write; FileNotFoundError; WorkspaceFault: it is larger."""
         parts = _parts(path)
-        with _plain_faults(), _folder(self.path) as root, _walk(root, parts[:-1], make=False) as parent:
-            descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-            with os.fdopen(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise PathRefused(_IRREGULAR)
+        with _plain_faults(), _folder(self.path) as root, _opened(open_beneath(root, parts, _READING)) as descriptor:
+            _refuse_shared(os.fstat(descriptor))
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
                 content = file.read(max_bytes + 1)
         if len(content) > max_bytes:
             raise WorkspaceFault(f"the file is larger than {max_bytes} bytes")
         return content
 
-    @contextmanager
-    def _locked(self, path: str) -> Iterator[int]:
-        """Hold the path's lock: the file that keeps the highest fence of those that wrote it."""
-        name = hashlib.sha256(path.encode()).hexdigest()
-        with _folder(self._folder / "fences") as fences:
-            lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fences)
-            try:
-                _lock(lock)
-                yield lock
-            finally:
-                os.close(lock)
+    def _refuse_protected(self, parts: tuple[str, ...]) -> None:
+        name = protected_part(parts, self._policy.protected_names)
+        if name is not None:
+            which = f"protected_names of the policy, {env_name('protected_names')}"
+            message = f"the policy protects the name {name} ({which})"
+            raise NameProtected(message, hint="write it under another name")
 
-    def _raise_fence(self, lock: int) -> None:
-        highest = _highest(lock)
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the workspace's lock."""
+        with _kept(self._folder, "lock") as lock:
+            _lock(lock)
+            yield
+
+    def _fence_of(self, path: str) -> AbstractContextManager[int]:
+        """The file that keeps the highest fence of those that wrote the path."""
+        return _kept(self._folder / "fences", hashlib.sha256(path.encode()).hexdigest())
+
+    def _refuse_stale(self, fence: int) -> None:
+        highest = _highest(fence)
         if highest > self._fence:
             raise StaleWrite(f"fence {highest} has written this path, after fence {self._fence}")
-        os.pwrite(lock, b"%0*d" % (_FENCE_DIGITS, self._fence), 0)
+
+    def _raise_fence(self, fence: int) -> None:
+        os.pwrite(fence, b"%0*d" % (_FENCE_DIGITS, self._fence), 0)
 
 
 def _highest(lock: int) -> int:
@@ -235,40 +267,37 @@ def _plain_faults() -> Iterator[None]:
 
 
 @contextmanager
-def _folder(path: Path | str, parent: int | None = None) -> Iterator[int]:
-    descriptor = os.open(path, _FOLDER, dir_fd=parent)
+def _opened(descriptor: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
+def _folder(path: Path) -> AbstractContextManager[int]:
+    return _opened(os.open(path, FOLDER))
+
+
 @contextmanager
-def _walk(root: int, names: tuple[str, ...], *, make: bool) -> Iterator[int]:
-    """A descriptor of the folder those names lead to, one step at a time."""
-    here = os.dup(root)
-    try:
-        for name in names:
-            if make:
-                _make_folder(here, name)
-            below = os.open(name, _FOLDER, dir_fd=here)
-            os.close(here)
-            here = below
-        yield here
-    finally:
-        os.close(here)
+def _kept(folder: Path, name: str) -> Iterator[int]:
+    """A file of ours, made if it is not there."""
+    with _folder(folder) as parent:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with _opened(os.open(name, flags, 0o600, dir_fd=parent)) as descriptor:
+            yield descriptor
 
 
-def _make_folder(parent: int, name: str) -> None:
-    with suppress(FileExistsError):
-        os.mkdir(name, 0o700, dir_fd=parent)
-        os.fsync(parent)
-
-
-def _refuse_irregular(parent: int, name: str) -> None:
+def _refuse_unfit(parent: int, name: str) -> None:
+    """Only a regular file of one name is replaced."""
     with suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise PathRefused(_IRREGULAR)
+        _refuse_shared(os.stat(name, dir_fd=parent, follow_symlinks=False))
+
+
+def _refuse_shared(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise PathRefused(_IRREGULAR)
+    if found.st_nlink > 1:
+        raise PathRefused(_SHARED)
 
 
 @contextmanager
@@ -296,7 +325,7 @@ def _lock(descriptor: int) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > give_up:
-                raise WorkspaceFault("another process holds the lock of this path and does not let go") from None
+                raise WorkspaceFault("another process holds the workspace's lock and does not let go") from None
             time.sleep(_LOCK_POLL_S)
 
 
@@ -304,6 +333,8 @@ def _make_private(path: Path) -> None:
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
         path.chmod(0o700)
+    with _opened(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)) as parent:
+        os.fsync(parent)  # each time: who made it may have died before this
 
 
 def _new_key(path: Path) -> bytes:

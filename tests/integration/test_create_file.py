@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from schemas.policy import Policy
 from tests.support.environment import ROOT
 from tests.support.servers import Server
 from tests.support.workbench import Run, Workbench, narrowed, workbench
@@ -25,7 +26,8 @@ CASES = {
 OUTSIDE = ("cf-01", "cf-02", "cf-03", "cf-15", "cf-17", "cf-20", "cf-28", "iso-08")
 ODD_NAMES = ("cf-21",)
 UNREADABLE = ("log-01", "log-03", "met-02")
-LITERAL = ("cf-05", "cf-06", "cf-23", "cf-24", "cf-25", "cf-27", "cf-31", "rc-49", "tpl-02", "dlq-01")
+LITERAL = ("cf-05", "cf-06", "cf-23", "cf-27", "cf-31", "rc-49", "tpl-02", "dlq-01")
+PROTECTED = ("cf-24", "cf-25")
 PLANTED = ("cf-08", "cf-09", "cf-10", "cf-14", "cf-18", "cf-19")
 
 
@@ -110,6 +112,38 @@ def test_what_would_mean_something_elsewhere_is_written_as_it_is(bench: Workbenc
     assert all(tree in path.parents or path == tree for path in bench.settings.home.rglob("*.txt"))
 
 
+@pytest.mark.parametrize("name", PROTECTED)
+def test_what_other_programs_would_run_by_themselves_is_refused_unless_policy_lets_it(
+    bench: Workbench, canary: Path, name: str
+) -> None:
+    for number, step in enumerate(writes(name, canary)):
+        run = bench.planned(step, name=f"{name}.{number}")
+        run.deliver()
+        assert (run.state.status, run.step().status) == ("failing", "failed")
+        assert (run.error()["kind"], run.error()["path"]) == ("name_protected", "steps.0.params.path")
+        assert not everything(bench.services.workspaces.path(run.ref.run_id))
+        free = bench.planned(step, name=f"{name}.{number}.free", policy=Policy(protected_names=frozenset()))
+        free.deliver()
+        assert free.result()["path"] == step["params"]["path"]
+
+
+def test_a_run_of_many_files_stops_at_its_quota_and_others_go_on(bench: Workbench) -> None:
+    """The case cf-29 of the corpus, a thousand times smaller."""
+    steps = [
+        {"action": "create_file", "params": {"path": f"f{number}.bin", "content": "x" * 1024}} for number in (1, 2)
+    ]
+    small = narrowed(workspace_bytes=1536)
+    run, other = (bench.planned(*steps, name=name, policy=small) for name in ("run", "other"))
+    for number in (0, 1):
+        run.deliver(f"s{number}")
+    assert run.step("s0").status == "completed"
+    assert (run.error("s1")["kind"], run.error("s1")["path"]) == ("workspace_full", "steps.1.params.content")
+    assert "workspace_bytes of the policy, MANDOR_WORKSPACE_BYTES" in run.error("s1")["message"]
+    assert everything(bench.services.workspaces.path(run.ref.run_id)) == {"f1.bin"}
+    other.deliver()
+    assert other.step().status == "completed"
+
+
 def plant(name: str, tree: Path, canary: Path) -> None:
     """What the case's commands would have left behind."""
     if name == "cf-08":
@@ -138,19 +172,16 @@ def test_what_was_planted_is_not_written_through(bench: Workbench, canary: Path,
         tree = bench.services.workspaces.open(run.ref.run_id, 1).path
         plant(name, tree, canary)
         run.deliver()
-        if name == "cf-14":
-            assert run.step().status == "completed"
-        else:
-            assert run.step().status == "failed"
-            assert (run.error()["kind"], run.error()["path"]) == ("path_refused", "steps.0.params.path")
-            assert str(bench.settings.home) not in run.error()["message"]
+        assert run.step().status == "failed"
+        assert (run.error()["kind"], run.error()["path"]) == ("path_refused", "steps.0.params.path")
+        assert str(bench.settings.home) not in run.error()["message"]
 
 
 def test_every_case_that_writes_a_file_is_accounted_for() -> None:
-    """cf-12, cf-33: test_workspace; rc-51: there too; cf-29 needs a quota, which comes with the sandbox."""
+    """cf-12, cf-33: test_workspace; rc-51: there too; cf-29: test_room, and smaller here."""
     elsewhere = {"cf-12", "cf-29", "cf-33", "rc-51"}
     mentioned = {name for name, case in CASES.items() if "create_file" in json.dumps(case)}
-    assert mentioned - elsewhere == {*OUTSIDE, *ODD_NAMES, *UNREADABLE, *LITERAL, *PLANTED}
+    assert mentioned - elsewhere == {*OUTSIDE, *ODD_NAMES, *UNREADABLE, *LITERAL, *PROTECTED, *PLANTED}
 
 
 def test_large_content_is_written_whole(bench: Workbench) -> None:
@@ -186,6 +217,6 @@ def test_a_file_over_the_policys_limit_is_refused_before_anything_is_written(ben
     fits.deliver()
     assert fits.result() is not None
     large.deliver()
-    assert (large.error()["kind"], large.error()["path"]) == ("file_too_large", "content")
+    assert (large.error()["kind"], large.error()["path"]) == ("file_too_large", "steps.0.params.content")
     assert "file_bytes of the policy, MANDOR_FILE_BYTES" in large.error()["message"]
     assert not bench.services.workspaces.path(large.ref.run_id).exists()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from schemas.policy import Rung
+from schemas.policy import Policy, Rung
 from tests.support.bait import MARK, Bait, laid_out
 from tests.support.hostile import commands, contents
 from tests.support.sandboxes import Box, again_by_nobody, ladder, skip_without, those_within, user_of_commands
@@ -104,7 +104,7 @@ def attack(rung: Rung, bait: Bait, names: tuple[str, ...]) -> Attacked:
 def room(rung: Rung, bait: Bait) -> tuple[Box, Any]:
     """A sandbox with a run's own workspace, and the same workspace as steps write it."""
     name = f"run-{os.urandom(8).hex()}"
-    files = Workspaces(bait.folder / "home").open(name, 1)
+    files = Workspaces(bait.folder / "home").open(name, 1, policy=Policy(protected_names=frozenset()))
     return Box(rung, files.path), files
 
 

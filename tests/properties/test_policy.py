@@ -108,6 +108,8 @@ requests = st.fixed_dictionaries(
         "on_doubt": st.sampled_from(["end", "wait"]),
         "require_compensation": st.booleans(),
         "approvals": sets.map(sorted),
+        "protected_names": sets.map(sorted),
+        "workspace_files": st.integers(1, 4),
         "limits": limits,
         "per_action": st.dictionaries(st.sampled_from(NAMES), limits),
         "quotas": st.dictionaries(st.sampled_from(NAMES), quotas),

@@ -129,10 +129,33 @@ def test_the_layers_that_had_a_say_are_told(policy_file: Any) -> None:
     assert heard(stages(Settings())) == ("settings",)
 
 
-@pytest.mark.parametrize("name", ["plan_bytes", "result_bytes", "inputs_bytes", "file_bytes", "record_bytes"])
+COUNTS = (
+    *("plan_bytes", "result_bytes", "inputs_bytes", "file_bytes", "workspace_bytes", "workspace_files"),
+    *("record_bytes", "record_keys", "record_depth"),
+)
+
+
+@pytest.mark.parametrize("name", COUNTS)
 def test_a_setting_can_hold_no_more_than_a_policy(name: str) -> None:
     most: dict[str, Any] = {name: 2**31}
     assert getattr(resolve(Settings(**most)), name) == 2**31
     more: dict[str, Any] = {name: 2**31 + 1}
     with pytest.raises(ValidationError, match=name):
         Settings(**more)
+
+
+@pytest.mark.parametrize(
+    ("said", "names"), [("", set()), (".git", {".git"}), (".git,.ssh, a b", {".git", ".ssh", " a b"})]
+)
+def test_protected_names_are_the_operators_and_only_grow_from_there(said: str, names: set[str]) -> None:
+    settings = Settings(protected_names=said)
+    assert resolve(settings).protected_names == names
+    asked = PolicyRequest(protected_names=frozenset({"x"}))
+    assert resolve(settings, asked).protected_names == names | {"x"}
+    assert resolve(settings, PolicyRequest(protected_names=frozenset())).protected_names == names
+
+
+@pytest.mark.parametrize("said", ["a/b", ",", "a,", "a,,b", "x" * 256, "a\0"])
+def test_what_is_no_name_of_a_file_protects_nothing_and_is_refused(said: str) -> None:
+    with pytest.raises(ValidationError, match="protected_names"):
+        Settings(protected_names=said)

@@ -55,7 +55,7 @@ def refuse_larger(size: int, most: int) -> None:
     if size > most:
         which = f"file_bytes of the policy, {env_name('file_bytes')}"
         message = f"the file would have {size} bytes, at most {most} are allowed ({which})"
-        raise FileTooLarge(message, path="content", hint="write less, or several files")
+        raise FileTooLarge(message, path="params.content", hint="write less, or several files")
 
 
 @create_file.compensation

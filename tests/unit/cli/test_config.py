@@ -182,7 +182,8 @@ def test_the_policy_for_people(policy_file: Path, capsys: pytest.CaptureFixture[
     policy_file.write_text('{"max_steps": 7, "effects": ["idempotent"], "per_action": {"creat_file": {"attempts": 2}}}')
     assert run(mandor, ["config", "policy"]) == 0
     captured = capsys.readouterr()
-    assert "\nmax_steps             7           file     " in captured.out
+    (line,) = (line for line in captured.out.splitlines() if line.startswith("max_steps "))
+    assert line.split()[:3] == ["max_steps", "7", "file"]
     assert "no: run_command has effects of class once, which the policy does not allow" in captured.out
     assert (
         captured.err

@@ -34,7 +34,8 @@ def test_asking_for_nothing_changes_nothing() -> None:
     "name",
     [
         *("max_steps", "max_parallel", "deadline_s", "stop_grace_s", "wait_s"),
-        *("result_bytes", "inputs_bytes", "plan_bytes", "file_bytes", "record_bytes"),
+        *("result_bytes", "inputs_bytes", "plan_bytes", "file_bytes", "workspace_bytes", "workspace_files"),
+        *("record_bytes", "record_keys", "record_depth"),
         *("command_time_s", "command_cpu_s", "command_memory_bytes"),
         *("command_processes", "command_output_bytes", "command_file_bytes"),
         *("workspace_keep_s", "artifact_bytes"),
@@ -175,6 +176,9 @@ def test_the_hash_does_not_depend_on_how_it_was_asked() -> None:
         {"require_compensation": "yes"},
         {"on_doubt": "guess"},
         {"approvals": "pay"},
+        {"protected_names": ".git"},
+        {"protected_names": ["a/b"]},
+        {"record_depth": 0},
         {"quotas": {"A": {}}},
         {"quotas": {"a": {"steps": 0}}},
         {"quotas": {"a": {"attempts": 1}}},
@@ -204,6 +208,15 @@ def test_a_compensation_that_was_required_stays_so() -> None:
 def test_every_layer_may_ask_for_a_persons_approval() -> None:
     assert narrowed({"approvals": ["b"]}, {"approvals": ["a"]}, {}).approvals == frozenset({"a", "b"})
     assert narrowed({"approvals": ["a"]}, {"approvals": []}).approvals == frozenset({"a"})
+
+
+def test_every_layer_may_protect_names() -> None:
+    assert narrowed({"protected_names": ["b"]}, {"protected_names": ["a"]}, {}).protected_names == {
+        "a",
+        "b",
+        *Policy().protected_names,
+    }
+    assert narrowed({"protected_names": []}).protected_names == Policy().protected_names
 
 
 def test_the_first_layer_that_says_what_becomes_of_a_doubt_is_heard() -> None:

@@ -5,14 +5,16 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -81,6 +83,13 @@ def test_another_home_names_them_otherwise(home: Path, tmp_path: Path) -> None:
     assert Workspaces(home).path(RUN).parent.name != Workspaces(tmp_path / "other").path(RUN).parent.name
 
 
+def test_a_home_may_be_a_link(home: Path, tmp_path: Path) -> None:
+    home.mkdir()
+    (tmp_path / "link").symlink_to(home)
+    Workspaces(tmp_path / "link").open(RUN, 1).write("a.txt", b"x")
+    assert (Workspaces(tmp_path / "link").path(RUN) / "a.txt").read_bytes() == b"x"
+
+
 def test_processes_that_start_together_agree_on_the_key(home: Path) -> None:
     paths: set[Path] = set()
     threads = [threading.Thread(target=lambda: paths.add(Workspaces(home).open(RUN, 1).path)) for _ in range(16)]
@@ -137,7 +146,7 @@ def test_a_path_that_is_not_plain_is_refused_before_anything_is_made(files: Work
 
 
 @pytest.mark.parametrize(
-    "path", ["..\\..\\x.txt", "C:\\Windows\\x.txt", "a.txt:stream", "%2e%2e", "...", ".git/config", "~"]
+    "path", ["..\\..\\x.txt", "C:\\Windows\\x.txt", "a.txt:stream", "%2e%2e", "...", ".gitignore/config", "~"]
 )
 def test_a_path_that_means_something_elsewhere_is_a_name_here(files: Workspace, path: str) -> None:
     files.write(path, b"x")
@@ -179,7 +188,25 @@ def secret(tmp_path: Path) -> Iterator[Path]:
     assert [one.name for one in canary.iterdir()] == ["secret.txt"]
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "socket", "folder"])
+@pytest.fixture(params=["in one call", "name by name"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the kernel's openat2, and as where there is none."""
+    if request.param == "in one call":
+        monkeypatch.setattr("workers.beneath._name_by_name", unexpected)
+    else:
+        monkeypatch.setattr("workers.beneath.kernel.syscall", not_there)
+
+
+def unexpected(*_: object) -> NoReturn:
+    raise AssertionError("this kernel has openat2")
+
+
+def not_there(*_: object) -> NoReturn:
+    raise OSError(errno.ENOSYS, "not there")
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "socket", "folder"])
 def test_what_is_no_regular_file_is_neither_written_nor_read(files: Workspace, secret: Path, kind: str) -> None:
     plant(files, kind, "x", secret)
     began = time.monotonic()
@@ -190,12 +217,14 @@ def test_what_is_no_regular_file_is_neither_written_nor_read(files: Workspace, s
     assert time.monotonic() - began < 1
 
 
+@pytest.mark.usefixtures("way")
 def test_a_link_to_nothing_makes_nothing(files: Workspace, secret: Path) -> None:
     plant(files, "link", "dangling", secret.parent / "new.txt")
     with pytest.raises(PathRefused):
         files.write("dangling", b"pwned")
 
 
+@pytest.mark.usefixtures("way")
 def test_a_link_on_the_way_is_not_followed(files: Workspace, secret: Path) -> None:
     plant(files, "link", "out", secret.parent)
     for path in ("out/pwned.txt", "out/deeper/pwned.txt"):
@@ -203,18 +232,36 @@ def test_a_link_on_the_way_is_not_followed(files: Workspace, secret: Path) -> No
             files.write(path, b"pwned")
     with pytest.raises(PathRefused):
         files.read("out/secret.txt", max_bytes=100)
+    with pytest.raises(PathRefused):
+        files.remove("out/secret.txt")
 
 
+@pytest.mark.usefixtures("way")
+def test_a_file_deep_down_is_written_read_and_removed(files: Workspace) -> None:
+    deep = "/".join("d" * 200) + "/f"
+    files.write(deep, b"x")
+    files.write(deep, b"y")
+    assert files.read(deep, max_bytes=1) == b"y"
+    assert files.remove(deep)
+
+
+@pytest.mark.usefixtures("way")
 def test_a_file_on_the_way_is_no_folder(files: Workspace) -> None:
     files.write("a", b"x")
     with pytest.raises(PathRefused):
         files.write("a/b", b"x")
 
 
-def test_a_hard_link_is_left_alone(files: Workspace, secret: Path) -> None:
-    plant(files, "hard link", "hl", secret)
-    files.write("hl", b"mine")
-    assert (files.path / "hl").read_bytes() == b"mine"
+def test_a_file_with_two_names_is_neither_replaced_nor_read_but_taken_away(files: Workspace) -> None:
+    files.write("a", b"mine")
+    os.link(files.path / "a", files.path / "b")
+    for name in ("a", "b"):
+        with pytest.raises(PathRefused, match="hard link"):
+            files.write(name, b"new")
+        with pytest.raises(PathRefused, match="hard link"):
+            files.read(name, max_bytes=9)
+    assert files.remove("a")
+    assert files.read("b", max_bytes=9) == b"mine"
 
 
 def test_a_link_in_place_of_the_workspace_is_not_followed(files: Workspace, secret: Path) -> None:
@@ -224,6 +271,7 @@ def test_a_link_in_place_of_the_workspace_is_not_followed(files: Workspace, secr
         files.write("pwned.txt", b"pwned")
 
 
+@pytest.mark.usefixtures("way")
 def test_a_folder_that_changes_into_a_link_and_back_leads_nowhere(files: Workspace, secret: Path) -> None:
     over = threading.Event()
 
@@ -241,7 +289,7 @@ def test_a_folder_that_changes_into_a_link_and_back_leads_nowhere(files: Workspa
     swapper = threading.Thread(target=swap)
     swapper.start()
     try:
-        for number in range(200):
+        for number in range(100):
             try:
                 files.write(f"d/f{number}.txt", b"x")
             except (PathRefused, WorkspaceFault, FileNotFoundError):
@@ -294,6 +342,33 @@ def test_a_write_that_fails_leaves_nothing(files: Workspace, monkeypatch: pytest
     assert list((files.path.parent / "incoming").iterdir()) == []
 
 
+def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_it_is_told(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    def renamed(source: str, target: str, **where: int) -> None:
+        rename(source, target, **where)
+        done.append("renamed")
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    for fence in (1, 2):  # a folder that is there already may be one whose maker died before it was on disk
+        done.clear()
+        files = Workspaces(home).open(RUN, fence)
+        files.write("a/b/c", b"x")
+        tree, folder = str(files.path), str(files.path.parent)
+        before, after = done[: done.index("renamed")], done[done.index("renamed") + 1 :]
+        assert {str(home), str(Path(folder).parent), folder, tree, f"{tree}/a"} <= set(before)
+        assert any(path.startswith(f"{folder}/incoming/") for path in before)
+        assert after == [f"{tree}/a/b"]
+
+
 # ---- fences
 
 
@@ -307,6 +382,80 @@ def test_an_older_holder_does_not_overwrite_a_newer_one(home: Path) -> None:
     Workspaces(home).open(RUN, 9).write("a.txt", b"the same holder again")
 
 
+def test_an_older_holder_leaves_no_folder_and_no_content_behind(home: Path) -> None:
+    new, old = Workspaces(home).open(RUN, 9), Workspaces(home).open(RUN, 8)
+    new.write("a/b/c", b"new")
+    assert new.remove("a/b/c")
+    shutil.rmtree(new.path / "a")
+    with pytest.raises(StaleWrite):
+        old.write("a/b/c", b"old")
+    assert list(new.path.iterdir()) == list((new.path.parent / "incoming").iterdir()) == []
+
+
+def test_a_refused_write_raises_no_fence(home: Path, tmp_path: Path) -> None:
+    old, new = Workspaces(home).open(RUN, 8), Workspaces(home).open(RUN, 9)
+    (new.path / "a").symlink_to(tmp_path)
+    with pytest.raises(PathRefused):
+        new.write("a", b"new")
+    (new.path / "a").unlink()
+    old.write("a", b"old")
+    assert old.read("a", max_bytes=9) == b"old"
+
+
+FROZEN_WRITER = """
+import os, signal, sys
+from pathlib import Path
+from workers import workspace
+
+def frozen_before(call):
+    def frozen(*given, **where):
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return call(*given, **where)
+    return frozen
+
+module = workspace if sys.argv[3] == "_lock" else os
+setattr(module, sys.argv[3], frozen_before(getattr(module, sys.argv[3])))
+try:
+    workspace.Workspaces(Path(sys.argv[1])).open(sys.argv[2], 5).write("a.txt", b"old")
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+@contextmanager
+def frozen_writer(home: Path, before: str) -> Iterator[subprocess.Popen[str]]:
+    """A process with fence 5, stopped before that call of its write."""
+    argv = [sys.executable, "-c", FROZEN_WRITER, str(home), RUN, before]
+    with subprocess.Popen(argv, env=clean_environment(), stdout=subprocess.PIPE, text=True) as zombie:
+        try:
+            os.waitid(os.P_PID, zombie.pid, os.WSTOPPED | os.WNOWAIT)
+            yield zombie
+        finally:
+            zombie.kill()
+
+
+def test_a_writer_that_was_frozen_for_long_overwrites_nothing(home: Path) -> None:
+    newer = Workspaces(home).open(RUN, 9)
+    with frozen_writer(home, "_lock") as zombie:
+        newer.write("a.txt", b"new")
+        zombie.send_signal(signal.SIGCONT)
+        said, _ = zombie.communicate(timeout=60)
+    assert said.split() == ["StaleWrite"]
+    assert newer.read("a.txt", max_bytes=9) == b"new"
+
+
+def test_a_writer_that_is_frozen_within_the_lock_keeps_others_out_until_it_is_killed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = Workspaces(home).open(RUN, 9)
+    with frozen_writer(home, "rename"):
+        monkeypatch.setattr(module, "LOCK_WAIT_S", 0.1)
+        with pytest.raises(WorkspaceFault, match="lock"):
+            newer.write("a.txt", b"new")
+    newer.write("a.txt", b"new")
+    assert newer.read("a.txt", max_bytes=9) == b"new"
+
+
 def test_what_is_remembered_of_writers_lies_out_of_reach(files: Workspace) -> None:
     files.write("a.txt", b"x")
     assert [path.name for path in files.path.iterdir()] == ["a.txt"]
@@ -314,7 +463,7 @@ def test_what_is_remembered_of_writers_lies_out_of_reach(files: Workspace) -> No
 
 def test_a_lock_that_is_held_is_waited_for_and_then_given_up(files: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     files.write("a.txt", b"x")
-    (lock,) = (files.path.parent / "fences").iterdir()
+    lock = files.path.parent / "lock"
     monkeypatch.setattr(module, "LOCK_WAIT_S", 0.1)
     with lock.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
