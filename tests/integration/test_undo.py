@@ -492,6 +492,17 @@ def test_a_record_that_was_changed_behind_our_back_is_a_persons_business_too(bui
     assert run.state.status == "compensation_failed"
 
 
+def test_a_record_that_a_hand_changed_without_a_version_is_a_persons_business_too(built_in: Office) -> None:
+    run = failing_after(built_in, change("a", lid="shut"))
+    with built_in.bench.ledger.begin() as connection:
+        connection.execute(update(records).values(data_text='{"lid":"mended"}'))
+    run.undo_all()
+    assert data(built_in) == (1, {"lid": "mended"})
+    assert run.state.status == "compensation_failed"
+    (letter,) = built_in.bench.letters
+    assert "has not the content of version 1" in letter.reason
+
+
 def test_another_runs_change_that_was_undone_is_in_nobodys_way(built_in: Office) -> None:
     run = failing_after(built_in, change("a", lid="shut"))
     other = failing_after(built_in, change("x", lid="ajar"), name="other")

@@ -6,16 +6,19 @@ identity, version and times live in columns of their own, out of reach of `chang
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any
+from itertools import chain
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, select, update
 
+from orchestrator.admission import Referable
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.tables import record_changes, records
 from orchestrator.settings import env_name
-from schemas.canonical import canonical_text
+from schemas.canonical import MAX_SAFE_INTEGER, canonical_text
 from schemas.ids import PLAN_ID as UUID_FORM
+from schemas.policy import Policy
 from workers.context import Context
 from workers.outcomes import NoEffect, PermanentError
 from workers.registry import action
@@ -28,9 +31,21 @@ class RecordChangedSince(PermanentError, NoEffect):
 
 
 class RecordTooLarge(PermanentError, NoEffect):
-    """The changed record would exceed the limit; nothing was changed."""
+    """The changed record would have more bytes or keys than the policy allows; nothing was changed."""
 
     kind = "record_too_large"
+
+
+class RecordTooDeep(PermanentError, NoEffect):
+    """The changed record would nest deeper than the policy allows; nothing was changed."""
+
+    kind = "record_too_deep"
+
+
+class OtherVersion(PermanentError, NoEffect):
+    """The record is not at the version that the step expects; nothing was changed."""
+
+    kind = "other_version"
 
 
 def normal_uuid(value: str) -> str:
@@ -40,18 +55,26 @@ def normal_uuid(value: str) -> str:
     return value.lower()
 
 
+_MENDS: Final = {
+    "record_bytes": "keep large values in files",
+    "record_keys": "spread it over several records",
+    "record_depth": "nest less, or keep the inner parts as text",
+}
 EntityId = Annotated[str, AfterValidator(normal_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 
 
 class MutateRecord(BaseModel):
     """entity_id: the record, made if it is not there. changes: values by key; a key that is there is replaced whole,
-    nested objects included, and null is stored as null.
+    nested objects included, and null is stored as null. expected_version: change it at this version only; 0: make it.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     entity_id: EntityId = Field(description="UUID of the record, 36 characters")
     changes: dict[str, JsonValue] = Field(description="new values of the record's top-level keys")
+    expected_version: Annotated[int | None, Referable] = Field(
+        None, ge=0, le=MAX_SAFE_INTEGER, description="change nothing unless the record is at this version; 0: not there"
+    )
 
 
 class RecordMutated(BaseModel):
@@ -87,8 +110,9 @@ def mutate_record(params: MutateRecord, ctx: Context) -> RecordMutated:
         result = RecordMutated(
             entity_id=params.entity_id, version_before=before.version, version_after=before.version + 1
         )
-        ctx.effect(connection, result)  # before the writes: for a step that was applied already this ends the block
-        write_record(connection, before, merged(before, params.changes, ctx.policy.record_bytes), ledger.now_ms())
+        ctx.effect(connection, result)  # before all else: for a step that was applied already this ends the block
+        refuse_other_version(before, params.expected_version)
+        write_record(connection, before, changed_text(before, params.changes, ctx.policy), ledger.now_ms())
         write_change(connection, ctx, before, ledger.now_ms())
     return result
 
@@ -100,15 +124,51 @@ def locked_record(connection: Connection, entity_id: str) -> Before:
     return Before(entity_id, row.version, row.data_text)
 
 
-def merged(before: Before, changes: dict[str, Any], most: int) -> str:
-    """The record with its changes, as canonical JSON of at most so many bytes; integers keep their digits."""
-    after_text = canonical_text({**json.loads(before.text), **changes}, exact_integers=True)
-    size = len(after_text.encode())
-    if size > most:
-        which = f"record_bytes of the policy, {env_name('record_bytes')}"
-        message = f"the record would have {size} bytes, at most {most} are allowed ({which})"
-        raise RecordTooLarge(message, path="changes", hint="keep large values in files")
+def refuse_other_version(before: Before, expected: int | None) -> None:
+    """OtherVersion, unless the step expects this one or does not care."""
+    if expected is not None and before.version != expected:
+        raise OtherVersion(
+            f"the record is at version {before.version}, the step expects {expected}",
+            path="params.expected_version",
+            hint="read the record again and plan from there, or leave expected_version out",
+        )
+
+
+def changed_text(before: Before, changes: dict[str, Any], policy: Policy) -> str:
+    """The record with its changes, as canonical JSON, within the policy's limits."""
+    after = merged(before.text, changes)
+    keys, depth = shape(after)
+    refuse_more(depth, policy.record_depth, "record_depth", "levels", RecordTooDeep)
+    refuse_more(keys, policy.record_keys, "record_keys", "keys", RecordTooLarge)
+    after_text = canonical_text(after, exact_integers=True)
+    refuse_more(len(after_text.encode()), policy.record_bytes, "record_bytes", "bytes", RecordTooLarge)
     return after_text
+
+
+def merged(before_text: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """The content of a record after these changes."""
+    return {**json.loads(before_text), **changes}
+
+
+def shape(record: dict[str, Any]) -> tuple[int, int]:
+    """How many keys there are at all depths together, and how deep objects and lists lie within one another."""
+    keys = depth = 0
+    level: list[Any] = [record]
+    while level:
+        depth += 1
+        objects = [value for value in level if isinstance(value, dict)]
+        keys += sum(map(len, objects))
+        inner = chain(*(one.values() if isinstance(one, dict) else one for one in level))
+        level = [value for value in inner if isinstance(value, dict | list)]
+    return keys, depth
+
+
+def refuse_more(count: int, most: int, field: str, unit: str, error: type[PermanentError]) -> None:
+    """An error of this kind, if it is more than the policy's field allows."""
+    if count > most:
+        which = f"{field} of the policy, {env_name(field)}"
+        message = f"the record would have {count} {unit}, at most {most} are allowed ({which})"
+        raise error(message, path="params.changes", hint=_MENDS[field])
 
 
 def write_record(connection: Connection, before: Before, after_text: str, now: int) -> None:
@@ -140,7 +200,7 @@ def of_step(ctx: Context) -> ColumnElement[bool]:
 
 
 @mutate_record.compensation
-def restore_record(_: MutateRecord, __: RecordMutated | None, ctx: Context) -> None:
+def restore_record(params: MutateRecord, _: RecordMutated | None, ctx: Context) -> None:
     """Give a record the content it had before the step, as a new version, if nobody else has changed it since.
 
     A record that the step made is left empty: versions never go back. RecordChangedSince: nothing is touched.
@@ -152,6 +212,7 @@ def restore_record(_: MutateRecord, __: RecordMutated | None, ctx: Context) -> N
         if change is not None:
             record = locked_record(connection, change.entity_id)
             refuse_changed_since(connection, change, record)
+            refuse_other_content(record, merged(change.before_text or "{}", params.changes), change)
             write_record(connection, record, change.before_text or "{}", ledger.now_ms())
             mark_undone(connection, ctx, record.version + 1)
 
@@ -167,10 +228,22 @@ def refuse_changed_since(connection: Connection, change: Row[Any], record: Befor
     later = and_(column.entity_id == change.entity_id, column.version_after > change.version_after)
     undone = select(func.count()).where(later, column.undone_version.is_not(None))
     if record.version - change.version_after != 2 * connection.execute(undone).scalar_one():
-        raise RecordChangedSince(
-            f"record {record.entity_id} is at version {record.version}; this step made version {change.version_after}",
-            hint="compare the versions, and set the record right by hand",
-        )
+        versions = f"is at version {record.version}; this step made version {change.version_after}"
+        raise changed_since(f"record {record.entity_id} {versions}")
+
+
+def refuse_other_content(record: Before, left: dict[str, Any], change: Row[Any]) -> None:
+    """A hand that changed the record past `mutate_record` has left its version as it was."""
+    content = canonical_text(json.loads(record.text), exact_integers=True)
+    if content != canonical_text(left, exact_integers=True):
+        what = f"record {record.entity_id} has not the content of version {change.version_after}, which this step made"
+        raise changed_since(what)
+
+
+def changed_since(what: str) -> RecordChangedSince:
+    """The undo is given up; what a person may do."""
+    hint = "compare with before_text in record_changes, and set the record right by hand"
+    return RecordChangedSince(what, path="params.entity_id", hint=hint)
 
 
 def mark_undone(connection: Connection, ctx: Context, version: int) -> None:
@@ -181,4 +254,6 @@ def mark_undone(connection: Connection, ctx: Context, version: int) -> None:
 @mutate_record.simulate
 def foresee_change(params: MutateRecord) -> str:
     """What a dry run tells."""
-    return f"set {', '.join(sorted(params.changes)) or 'nothing'} of the record {params.entity_id}"
+    names = ", ".join(sorted(params.changes)) or "nothing"
+    at = "" if params.expected_version is None else f", if it is at version {params.expected_version}"
+    return f"set {names} of the record {params.entity_id}{at}"
