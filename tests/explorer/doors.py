@@ -79,7 +79,7 @@ class GatedLedger:
     path: str = ""
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("effects", "late", "history", "transactional", "losses"):
+        if name in ("effects", "late", "history", "transactional", "losses", "files"):
             return GatedLedger(self.gate, f"{name}.")
 
         def method(*args: Any, **more: Any) -> Any:

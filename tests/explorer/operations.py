@@ -12,6 +12,7 @@ from typing import Any
 
 READS = (
     *("ask", "depth", "run", "letters", "pending_decisions", "decision"),
+    "files.gone",
     *("effects.look", "transactional.look", "late.of", "late.owed", "late.refused"),
 )
 
