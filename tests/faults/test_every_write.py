@@ -20,7 +20,17 @@ from tests.support.deaths import UNCOUNTED, Freezer, When, Write
 from tests.support.mortals import Loss, Mortals, mortals
 from tests.support.people import VOUCHING
 from tests.support.servers import Server
-from tests.support.stories import STORIES, Story, count, of_effects, scene, told
+from tests.support.stories import (
+    STORIES,
+    Outcome,
+    Story,
+    in_doubt,
+    letters_about,
+    of_effects,
+    outcome,
+    scene,
+    told,
+)
 
 DRAWN = 7  # deaths of each story, where not all of them have their turn
 PAIRS = 7  # of each story
@@ -226,40 +236,34 @@ def accounted_for(mortals: Mortals) -> tuple[int, int, str]:
 # ---- what must hold
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What has come of a run: its end and why, what was done outside and how often, each step's status and result, and
-    the letters about it.
-    """
-
-    end: tuple[str, str | None]
-    effects: list[int]
-    steps: dict[str, tuple[str, str | None]]
-    letters: frozenset[tuple[str, str | None, str]]
-
-
-def outcome(mortals: Mortals, story: Story, ref: RunRef) -> Outcome:
-    row, views = mortals.row(ref), mortals.store.views
-    effects = [count(mortals, action, ref, f"s{index}", "do") for index, action in enumerate(story.actions)]
-    steps = {step.id: (step.status, views.result(ref, step.id)) for step in views.steps(ref)}
-    return Outcome((row.status, row.reason), effects, steps, frozenset(letters_about(mortals, ref)))
-
-
-def letters_about(mortals: Mortals, ref: RunRef) -> list[tuple[str, str | None, str]]:
-    letters = mortals.ledger.letters(100, run_id=ref.run_id)
-    return [(letter.kind.value, letter.step_id, letter.reason) for letter in letters]
-
-
 def judged(mortals: Mortals, story: Story, ref: RunRef, usual: Outcome, *, deaths: int) -> list[str]:
     """All that is wrong with a run that has come to rest. usual: what comes of it without a death."""
     row, state = mortals.row(ref), mortals.store.views.run(ref)
-    allowed = story.ends(deaths, heard_of(mortals, ref))
-    wrong = [] if row.status in allowed else [f"it is {row.status}, not {allowed}"]
+    wrong = list(_end(mortals, story, ref, usual, deaths))
     if state is None or (state.status, _ended_in(mortals, ref)) != (row.status, row.version):
         wrong.append(f"the store says {state}, the ledger {row.status} {row.version}")
     wrong += [*_events(mortals, ref), *_answers(mortals, ref), *of_effects(mortals, story, ref)]
     wrong += _letters(mortals, row, ref)
     return [*wrong, *_unlike(outcome(mortals, story, ref), usual, with_a_result(mortals, ref))]
+
+
+def _end(mortals: Mortals, story: Story, ref: RunRef, usual: Outcome, deaths: int) -> Iterator[str]:
+    """An end that is none of its story; and one for another reason than the usual, unless something was in doubt."""
+    row, allowed = mortals.row(ref), story.ends(deaths, heard_of(mortals, ref))
+    if row.status not in allowed:
+        yield f"it is {row.status}, not {allowed}"
+    elif (row.status, row.reason) == usual.end or row.status in (story.unheard, *story.spent):
+        return
+    elif not in_doubt(story, row, *_doubts(mortals, ref)):
+        yield f"it is {row.status} ({row.reason}), not {usual.end}, and nothing of class once was in doubt"
+
+
+def _doubts(mortals: Mortals, ref: RunRef) -> tuple[set[str], set[str]]:
+    """The steps of which it was once not known whether they had happened, and those whose undo may have."""
+    said = [(event.event, event.fields.get("outcome"), event) for event in mortals.store.views.events(ref)]
+    steps = {event.fields["step_id"] for name, word, event in said if name[:5] == "step." and word == "in_doubt"}
+    undos = {event.fields["step_id"] for name, word, event in said if (name, word) == ("undo.expired", "given_up")}
+    return steps, undos
 
 
 def heard_of(mortals: Mortals, ref: RunRef) -> bool:

@@ -1,6 +1,5 @@
 """Many runs, each with a step that is undone and one that fails: what is left of them, in server and processes."""
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from tests.support.processes import rss_kb
 from tests.support.servers import is_permanent
 from tests.support.system import System, plan_text, step
 from tests.support.waiting import eventually
+from workers.faults.ground import group_of
 
 WARM_UP, RUNS = 200, 600
 # Of one process. Each of the two children fails some three hundred times with a megabyte in hand, which would be three
@@ -65,10 +65,3 @@ def memory_kb(system: System) -> dict[int, int]:
     groups = {system.processes.child(name).pid for name in system.processes.running()}
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return {pid: rss_kb(pid) for pid in pids if group_of(pid) in groups}
-
-
-def group_of(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return 0

@@ -1,17 +1,19 @@
 """Runs told from their submission to their rest: what is submitted, what people do in between, and how each ends."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.ledger import LedgerRun
 from schemas.ids import RunRef
-from schemas.states import StepStatus
+from schemas.states import RunStatus, StepStatus
 from tests.support import people
 from tests.support.deaths import Freezer, When, Write
 from tests.support.mortals import Mortals
 from tests.support.outside import sales
 
 EVERY_CLASS = ("pure", "idempotent", "transactional", "keyed", "once")
+ONCE = ("once", "asked", "unanswered", "unheard", "silent")
 NOTHING_OUTSIDE = ("pure", "fails", "until_told")
 
 
@@ -128,6 +130,41 @@ def told(
 
 
 # ---- what came of it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What has come of a run: its end and why, what was done outside and how often, each step's status and result, and
+    the letters about it.
+    """
+
+    end: tuple[str, str | None]
+    effects: list[int]
+    steps: dict[str, tuple[str, str | None]]
+    letters: frozenset[tuple[str, str | None, str]]
+
+
+def outcome(mortals: Mortals, story: Story, ref: RunRef) -> Outcome:
+    row, views = mortals.row(ref), mortals.store.views
+    effects = [count(mortals, action, ref, f"s{index}", "do") for index, action in enumerate(story.actions)]
+    steps = {step.id: (step.status, views.result(ref, step.id)) for step in views.steps(ref)}
+    return Outcome((row.status, row.reason), effects, steps, frozenset(letters_about(mortals, ref)))
+
+
+def letters_about(mortals: Mortals, ref: RunRef) -> list[tuple[str, str | None, str]]:
+    letters = mortals.ledger.letters(100, run_id=ref.run_id)
+    return [(letter.kind.value, letter.step_id, letter.reason) for letter in letters]
+
+
+def in_doubt(story: Story, row: LedgerRun, done: Collection[str], undone: Collection[str | None]) -> bool:
+    """Whether a run has ended as it has because something of class once may have happened, or not: a step, or its undo.
+
+    done, undone: steps of which that is not known.
+    """
+    once = {f"s{index}" for index, action in enumerate(story.actions) if action in ONCE}
+    if row.status == RunStatus.COMPENSATION_FAILED:
+        return bool(once.intersection(undone))
+    return row.reason in {f"in_doubt:{step_id}" for step_id in once.intersection(done)}
 
 
 def of_effects(mortals: Mortals, story: Story, ref: RunRef) -> Iterator[str]:
