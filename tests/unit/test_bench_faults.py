@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from celery import Celery
 
-from benchmarks.faults import outside
+from benchmarks.faults import chords, outside
 from benchmarks.faults.contest import Size, Verdicts
-from benchmarks.faults.sides import CELERY, MANDOR
+from benchmarks.faults.sides import CELERY, MANDOR, SIDES
 from benchmarks.faults.verdicts import Count, Seen
-from benchmarks.faults.work import PARTS, WORLDS, act, effects, said
+from benchmarks.faults.work import END, PARTS, SENDING, SENT, SESSION, WORLDS, act, effects, said
+from orchestrator.policies import FROM_BROKER
+from schemas.ids import run_id_for
 from workers.faults import log, orders
 from workers.faults.orders import Order
 
@@ -84,3 +87,32 @@ def test_a_step_can_be_stopped_between_asking_and_acting(world: Path) -> None:
     with pytest.raises(Exception, match="wants this step to fail"):
         act("r", "first", "asked")
     assert effects(world, "r", "first") == 0
+
+
+@pytest.mark.parametrize("place", [SENDING, SENT])
+def test_whoever_sends_the_body_of_a_chord_can_be_stopped(world: Path, place: str) -> None:
+    orders.put(world, [Order("o", "r", END, place, "last")])
+    app = Celery("watched", broker="memory://", backend="cache+memory://")
+
+    def nothing() -> None:
+        pass
+
+    total, other = (app.task(nothing, name=name) for name in ("total", "other"))
+    chords.watch(total)
+    other.apply_async(task_id="r")
+    total.apply_async(task_id="another")
+    assert not (world / orders.CARRIED_OUT / "o").exists()
+    total.apply_async(task_id="r")
+    assert (world / orders.CARRIED_OUT / "o").exists()
+
+
+def test_each_side_knows_a_run_by_the_id_that_its_messages_bear() -> None:
+    assert (CELERY.known_as("r"), MANDOR.known_as("r")) == ("r", run_id_for(FROM_BROKER, SESSION, "r"))
+    assert [side.name for side in SIDES.values() if not side.sends] == ["relier"]
+
+
+def test_it_is_told_why_a_run_was_given_up() -> None:
+    found = Verdicts([CELERY], Size(1, ["S8"]))
+    found.counts[CELERY.name, "S8", "asked"] = counted(Seen("r", [1, 1, 1], "failed", "TimeLimitExceeded(10)"))
+    assert "given up by celery, S8, asked: 1 times TimeLimitExceeded(10)" in found.lines()
+    assert found.fields()["celery"]["S8"]["asked"]["given_up_for"] == {"TimeLimitExceeded(10)": 1}

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     interrupts.install()
     with (
         temporary_home(interrupts, keep=given.keep) as home,
-        Installation(home, ACTIONS, interrupts, SETTINGS, SLOTS) as installation,
+        Installation(home, f"{ACTIONS},{given.also}".rstrip(","), interrupts, SETTINGS, SLOTS) as installation,
     ):
         floor = installation.start(Driven())
         floor.patience_s = READY_S
@@ -62,6 +62,7 @@ def _read(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.support.storm", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="draw what an earlier storm drew")
     parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--also", default="", metavar="MODULES", help="loaded by workers too: one may take guards away")
     parser.add_argument("--json", action="store_true", help="also for programs, on the standard output")
     parser.add_argument("--keep", action="store_true", help="keep ledger, log of effects and what processes printed")
     return parser.parse_args(arguments)
@@ -76,6 +77,8 @@ def _outcome(floor: "Floor", seed: int, runs: int) -> tuple[Outcome, dict[str, A
     weather, began = Weather(floor, forecast(seed, runs)), time.monotonic()
     try:
         weather.blow()
+        weather.calm_down()
+        weather.harm_in_calm(SLOTS)
         weather.calm_down()
     except MandorError as wrong:
         return Outcome("storm", TITLE, time.monotonic() - began, error=f"{wrong.kind}: {wrong.message}"), {}

@@ -90,6 +90,11 @@ def forecast(seed: int, runs: int) -> Forecast:
     return Forecast(seed, ahead, orders, sorted(_strikes(seed, runs), key=lambda strike: strike.after))
 
 
+def calm(seed: int, runs: int) -> list[Ahead]:
+    """So many runs of one step behind it all, every other of them planned. Nothing else happens to them."""
+    return [Ahead(f"{seed}-calm-{number}", "single", number % 2 == 0) for number in range(runs)]
+
+
 def _run(seed: int, number: int) -> Ahead:
     draw, name = Random(f"{seed}:run:{number}"), f"{seed}-{number}"
     (shape,) = draw.choices(list(shapes.SHARES), list(shapes.SHARES.values()))

@@ -3,14 +3,16 @@
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from schemas.states import EffectClass, StepStatus
 from tests.support.storm import reclaims, shapes, world
-from tests.support.storm.forecast import Ahead
+from tests.support.storm.forecast import LASTS_S, Ahead
+from tests.support.storm.pauses import Pause, longest, pauses
 from tests.support.storm.reclaims import Claim, Loss, Stood, covered
-from tests.support.storm.weather import Weather, fields
+from tests.support.storm.troubles import SLEEPS
+from tests.support.storm.weather import LOOKS, Weather, fields
 from workers.faults import rehearsal, report
 from workers.faults.facts import gather
 from workers.faults.floor import Floor
@@ -19,6 +21,10 @@ from workers.faults.report import Outcome, Recovery
 from workers.faults.scene import Scene, Wanted, now_ms
 
 PATIENCE: Final = 2  # times the bound, for a machine that has other work
+BACKLOG_S: Final = 30  # a message is called lost once one that was sent so much later was claimed
+OUTAGE_S: Final = 60  # at most, each
+BUSY_S: Final = 180  # the same, where supervisors are there, and a busy machine lets them look too seldom
+HELD: Final = {"held": True, "waiting": False}
 PROBED: Final = ("step", "send")  # a worker is asked first what became of it, behind all else in its queue
 
 
@@ -32,15 +38,16 @@ def rehearse(floor: Floor, seed: int) -> None:
 def judge(weather: Weather, title: str, seconds: float) -> tuple[Outcome, dict[str, Any]]:
     """Everything there is to say about it, and figures that a certificate has no line for."""
     facts = gather(weather.floor, weather.scene)
-    orders = {run.run_id: run.name for run in weather.forecast.runs}
+    orders = {run.run_id: run.name for run in weather.runs}
     complaints = list(world.complaints(weather.floor.folder, weather.ledger_file, facts, orders))
     facts = [_allowed_for(weather, run) for run in facts]
     outcome = report.judge(weather.scene, title, facts, seconds, complaints)
     stood = list(_stood(weather, facts))
-    more = (*_left_standing(facts), *_late(weather, stood))
+    still = [pause for run in facts for pause in pauses(run.run_id, run.events, weather.outages)]
+    more = (*_left_standing(facts), *_late(weather, stood), *_stood_still(weather, still), *_long_outages(weather))
     recovered = tuple(Recovery(one.loss.text, one.claim.ended - one.loss.at) for one in stood if _is_ended(one))
     outcome = replace(outcome, recoveries=recovered, violations=(*outcome.violations, *more))
-    return outcome, _figures(weather, facts, stood)
+    return outcome, _figures(weather, facts, stood, still)
 
 
 def _allowed_for(weather: Weather, run: RunFacts) -> RunFacts:
@@ -88,9 +95,30 @@ def _is_ended(one: Stood) -> bool:
     return one.claim.ended != reclaims.FOREVER
 
 
-def _figures(weather: Weather, facts: Sequence[RunFacts], stood: Sequence[Stood]) -> dict[str, Any]:
+def _stood_still(weather: Weather, found: Sequence[Pause]) -> Iterator[Violation]:
+    """Runs that did not move for longer than it may take, twice: who has a step in hand ends it, or loses it; who waits
+    may wait for a frozen worker, and its message may be lost in a queue that others wait in."""
+    given = weather.floor.settings
+    reclaimed_s = given.lease_s + 2 * given.sweep_s
+    for pause in found:
+        most_s = PATIENCE * (reclaimed_s + (LASTS_S[1] if pause.held else SLEEPS[1] * reclaimed_s + BACKLOG_S))
+        if pause.ms > 1000 * most_s:
+            text = f"nothing happened for {pause.ms / 1000:.1f} s between {pause.before} and {pause.behind}"
+            yield Violation("pause", "stuck", pause.run_id, text)
+
+
+def _long_outages(weather: Weather) -> Iterator[Violation]:
+    """What excuses claims and runs must be over soon itself."""
+    for one in weather.outages:
+        if one.ended - one.began > 1000 * (BUSY_S if one.what == LOOKS else OUTAGE_S):
+            yield Violation("outage", "stuck", "", f"{one.what} was away for {(one.ended - one.began) / 1000:.1f} s")
+
+
+def _figures(
+    weather: Weather, facts: Sequence[RunFacts], stood: Sequence[Stood], still: Sequence[Pause]
+) -> dict[str, Any]:
     asserted = sorted(one.ms(weather.outages) for one in stood if not _is_asked(one) and _is_ended(one))
-    shape_of = {run.run_id: run.shape for run in weather.forecast.runs}
+    shape_of = {run.run_id: run.shape for run in weather.runs}
     acts = Counter(act.details["deed"] for act in weather.floor.log.acts(what="ordered"))
     return {
         "ends_by_shape": {
@@ -103,7 +131,17 @@ def _figures(weather: Weather, facts: Sequence[RunFacts], stood: Sequence[Stood]
         "stood_ms": {"median": statistics.median(asserted), "slowest": asserted[-5:]} if asserted else {},
         "claims_lost_in_calm": sum(not covered(weather.outages, one.loss.at, one.claim.ended) for one in stood),
         "outages_s": round(covered(weather.outages, 0, now_ms()) / 1000),
+        "outages": _outages(weather),
         "ordered": dict(acts),
+        "longest_pauses": {kind: asdict(pause) for kind in HELD if (pause := longest(still, held=HELD[kind]))},
         "late": sum(len(run.late) for run in facts),
         "letters": dict(Counter(reason for run in facts for reasons in run.letters.values() for reason in reasons)),
     }
+
+
+def _outages(weather: Weather) -> dict[str, float]:
+    """How long each was, all of a kind together (s)."""
+    found: Counter[str] = Counter()
+    for one in weather.outages:
+        found[one.what] += one.ended - one.began
+    return {what: ms / 1000 for what, ms in found.items()}

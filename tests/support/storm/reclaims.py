@@ -23,10 +23,11 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """From when until when those who reclaim could not, or had to wait."""
+    """From when until when those who reclaim could not, or had to wait. what: was away."""
 
     began: int
     ended: int
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True)

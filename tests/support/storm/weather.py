@@ -3,10 +3,13 @@ its installation's settings are this process's own."""
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from orchestrator import decisions, verdicts
@@ -16,11 +19,13 @@ from orchestrator.errors import BrokerUnavailable, LedgerUnavailable, NotFound, 
 from orchestrator.store.replies import Duty
 from orchestrator.store.runs import TAKEN_MS
 from tests.support.storm import shapes
-from tests.support.storm.forecast import SESSION, Ahead, Forecast
+from tests.support.storm.forecast import SESSION, Ahead, Forecast, calm
 from tests.support.storm.reclaims import Loss, Outage
-from tests.support.storm.troubles import TROUBLES
+from tests.support.storm.troubles import TROUBLES, freeze, kill_whole
 from workers.faults.floor import Floor
 from workers.faults.ground import TooLate, group_of
+from workers.faults.hands import STEP_WORKERS
+from workers.faults.orders import Order
 from workers.faults.scene import Scene, Wanted, now_ms
 
 AT_ONCE: Final = 250  # runs under way
@@ -50,10 +55,12 @@ class Weather:
     sent: dict[str, float] = field(default_factory=dict)
     accepted: dict[str, float] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    runs: list[Ahead] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.runs = list(self.forecast.runs)
         self.scene = Scene("storm", self.forecast.seed)
-        self.scene.runs = [_wanted(run) for run in self.forecast.runs]
+        self.scene.runs = [_wanted(run) for run in self.runs]
         self._ahead = {run.run_id: run for run in self.forecast.runs}
         self._fields = {run.run_id: run.fields for run in self.scene.runs}
         self._to_send = list(self._ahead)
@@ -73,9 +80,8 @@ class Weather:
             self._feed()
             self._cancel()
             self._strike()
-            self._wake()
             self.floor.hands.tend()
-            self._note_outages()
+            self._tend()
             time.sleep(LOOK_S)
         self.floor.order([])
 
@@ -87,6 +93,55 @@ class Weather:
         self.floor.pause(MOMENT_MS / 1000)  # from the end of an action to its row
         ledger, namespace = self.floor.ledger, self.floor.settings.namespace
         self.floor.until(lambda: not ledger.late.owed(ledger.now_ms(), 1, namespace), "late effects are seen to")
+
+    def harm_in_calm(self, slots: int) -> None:
+        """When nothing else goes on: a worker is killed with all that it holds, another is frozen, and each time every
+        slot takes work again. TooLate: one does not.
+        """
+        names, draw = list(STEP_WORKERS), Random(f"{self.forecast.seed}:calm")
+        harms: list[Callable[[], object]] = [
+            partial(kill_whole, names[:1], self, draw),
+            partial(freeze, names[1:], self, draw),
+            lambda: True,
+        ]
+        number = slots * len(names)
+        ahead = calm(self.forecast.seed, number * len(harms))
+        for turn, harm in enumerate(harms):
+            self._until(self._is_calm, "calm")
+            filled = self._fill(ahead[turn * number :][:number], dict.fromkeys(names, slots))
+            self.floor.until(harm, "somebody to harm")
+            self.floor.order([])
+            self.floor.let_go(self.floor.holding(filled))
+            self.floor.until_over(filled, self._tend)
+            self._until(lambda: not self.asleep and self.floor.hands.all_ready(), "everybody is back")
+
+    def _fill(self, ahead: list[Ahead], slots: dict[str, int]) -> Scene:
+        """More runs, of which each holds a slot."""
+        more = Scene("calm", self.forecast.seed)
+        more.runs = [_wanted(run) for run in ahead]
+        self.runs += ahead
+        self.scene.runs += more.runs
+        self.floor.order(Order(f"{run_id}.hold", run_id, "charge", "began", "hold") for run_id in more.run_ids())
+        self.floor.submit(more.runs)
+        self._until(lambda: Counter(map(self.floor.worker_of, self.floor.holding(more))) == slots, f"work in {slots}")
+        return more
+
+    def _is_calm(self) -> bool:
+        """Whether nothing is away, and nothing rests behind that."""
+        return not self._down and all(now_ms() > one.ended for one in self.outages)
+
+    def _until(self, look: Callable[[], object], what: str) -> None:
+        """Outages are noted meanwhile."""
+
+        def looked() -> object:
+            self._tend()
+            return look()
+
+        self.floor.until(looked, what)
+
+    def _tend(self) -> None:
+        self._wake()
+        self._note_outages()
 
     # ---- what is under way
 
@@ -134,7 +189,7 @@ class Weather:
 
     def flicker(self) -> None:
         """The same for a moment."""
-        self.outages.append(Outage(now_ms(), now_ms() + MOMENT_MS + self._rest_ms()))
+        self.outages.append(Outage(now_ms(), now_ms() + MOMENT_MS + self._rest_ms(), "a moment"))
 
     # ---- one look
 
@@ -213,7 +268,7 @@ class Weather:
                 self.is_down(LOOKS, self._last_look())
         for what in [what for what in self._down if self._is_up(what)]:
             rest_ms = round(1000 * self.floor.settings.lease_s) if what == LOOKS else self._rest_ms()
-            self.outages.append(Outage(self._down.pop(what), now_ms() + rest_ms))
+            self.outages.append(Outage(self._down.pop(what), now_ms() + rest_ms, what))
 
     def _look_seldom(self) -> bool:
         """Whether it is so long ago that claims will rest for a lease."""

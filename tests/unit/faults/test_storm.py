@@ -13,7 +13,7 @@ from orchestrator.admission.check import found_text, read_plan, read_value
 from orchestrator.ledger.history import Happened
 from schemas.policy import Policy
 from schemas.run import Submission
-from tests.support.storm import actions, forecast, reclaims, shapes, troubles, world
+from tests.support.storm import actions, forecast, pauses, reclaims, shapes, troubles, world
 from tests.support.storm.reclaims import FOREVER, Claim, Loss, Outage, Stood
 from tests.unit.faults import facts
 from workers.actions import files, records
@@ -177,3 +177,17 @@ def test_what_is_undone_is_not_found_unless_a_letter_says_so(outside: Outside) -
     outside.has(charged=True, sent=True, changes=3)
     assert outside.complaints(undone=True) == {"charge", "send", "book"}
     assert outside.complaints(undone=True, letters=["charge"]) == {"send", "book"}
+
+
+# ---- how long runs stood still
+
+
+def test_a_pause_is_what_lies_between_two_transitions_and_in_no_outage() -> None:
+    events = happened((10, "run.accepted", "", ""), (40, "step.claimed", "s", ""), (90, "step.committed", "s", ""))
+    found = list(pauses.pauses(RUN, events, [Outage(15, 25)]))
+    assert [(pause.before, pause.ms, pause.held) for pause in found] == [
+        ("run.accepted", 20, False),
+        ("step.claimed", 50, True),
+    ]
+    assert [pauses.longest(found, held=held) for held in (False, True)] == found
+    assert pauses.longest(found[:1], held=True) is None
