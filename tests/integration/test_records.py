@@ -18,6 +18,7 @@ from orchestrator.ledger.tables import records as records_table
 from schemas.policy import Policy
 from schemas.states import EffectClass
 from tests.support.crowd import Crowd, crowd_of
+from tests.support.waiting import eventually
 from workers.actions import records
 from workers.actions.records import (
     MutateRecord,
@@ -73,6 +74,11 @@ def change(
 
 def undo(ledger: Ledger, step_id: str, changes: dict[str, Any], fence: int = 9) -> None:
     restore_record(MutateRecord(entity_id=BOX, changes=changes), None, context(ledger, step_id, fence, kind="undo"))
+
+
+def version(ledger: Ledger) -> int:
+    record = ledger.record(BOX)
+    return record.version if record else 0
 
 
 def data(ledger: Ledger) -> Any:
@@ -360,3 +366,53 @@ def test_threads_that_do_one_step_under_one_fence_apply_it_once(ledger: Ledger) 
         thread.join()
     assert [json.loads(answer)["version_after"] for answer in answers] == [1] * 8
     assert [made.version_after for made in ledger.record_changes("r")] == [1]
+
+
+def change_expecting(index: int, url: str) -> list[int]:
+    """The rounds that this one won: each change expects the version that the last round left."""
+    ledger, won = opened(url), []
+    for number in range(10):
+        eventually(lambda wanted=number: version(ledger) >= wanted)  # type: ignore[misc]
+        try:
+            change(ledger, f"s{index}-{number}", {"by": index}, at=number)
+            won.append(number)
+        except OtherVersion:
+            continue
+    return won
+
+
+def test_of_steps_that_expect_one_version_at_once_one_has_it(crowd: Crowd, ledger: Ledger, ledger_url: str) -> None:
+    won = crowd.do(change_expecting, ledger_url)
+    assert sorted(number for rounds in won for number in rounds) == list(range(10))
+    assert [made.version_after for made in ledger.record_changes("r")] == list(range(1, 11))
+
+
+def undo_or_change(index: int, url: str) -> list[str]:
+    ledger, said = opened(url), []
+    for number, box in enumerate(BOXES):
+        params, step_id = MutateRecord(entity_id=box, changes={"lid": "open"}), f"s{number}"
+        try:
+            if index:
+                other = MutateRecord(entity_id=box, changes={f"by{index}": index})
+                perform(other, context(ledger, f"other{index}-{number}"))
+            else:
+                restore_record(params, None, context(ledger, step_id, 9, kind="undo"))
+            said.append("done")
+        except RecordChangedSince:
+            said.append("left")
+    return said
+
+
+def test_an_undo_that_meets_changes_restores_before_them_or_not_at_all(
+    crowd: Crowd, ledger: Ledger, ledger_url: str
+) -> None:
+    for number, box in enumerate(BOXES):
+        perform(MutateRecord(entity_id=box, changes={"lid": "open"}), context(ledger, f"s{number}"))
+    undone, *others = crowd.do(undo_or_change, ledger_url)
+    assert all(said == ["done"] * len(BOXES) for said in others)
+    for box, said in zip(BOXES, undone, strict=True):
+        record = ledger.record(box)
+        assert record is not None
+        content = {} if said == "done" else {"lid": "open"}
+        assert json.loads(record.data_text) == {**content, "by1": 1, "by2": 2, "by3": 3}
+        assert record.version == 4 + (said == "done")
