@@ -26,7 +26,7 @@ from orchestrator.telemetry.metrics import Metrics
 from orchestrator.telemetry.text import without_secrets
 from schemas.ids import RunRef
 from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
-from workers import closing, execution, late, letting_go, orphans, planning, stopping
+from workers import closing, execution, late, letting_go, orphans, planning, privacy, stopping
 from workers import undo as undoing
 from workers.loading import load_actions
 from workers.newplan import limits_of
@@ -233,6 +233,12 @@ def _begin_work(**_: Any) -> None:
 def _adopt_orphans(**_: Any) -> None:
     """In the main process and in each of its children."""
     orphans.adopt()
+
+
+@signals.worker_init.connect(weak=False)
+def _keep_others_out(**_: Any) -> None:
+    """Of the main process, and so of each of its children."""
+    privacy.close()
 
 
 @signals.task_postrun.connect(weak=False)

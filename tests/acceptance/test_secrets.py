@@ -2,9 +2,10 @@
 searched for them.
 """
 
+import io
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from uuid import uuid4
 import pytest
 from celery import Celery
 
+from orchestrator.cli.command import run
 from orchestrator.dispatch import send_submission
 from tests.support.leaky import CODEWORD, DEPOT, RESULT
 from tests.support.ledgers import databases
@@ -24,12 +26,20 @@ from tests.support.servers import Server, running_server
 from tests.support.system import System, plan_text, running_system, step
 from tests.support.task_events import listening_to
 from tests.support.waiting import eventually
+from workers.cli import mandor
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
 NAMED = "named-field-of-a-plan-05"
 ROLES = ("steps", "control", "planner", "supervise", "exporter")
-PLACES = ("logs", "pages", "events", "letters", "bells", "answers", "errors", "arguments")
+PLACES = ("logs", "pages", "events", "letters", "bells", "answers", "errors", "arguments", "inspected")
 PROMPTED = ("store", "ledger", "model", "registered", "variable", "result")
+OURS = ("store", "ledger", "model", "variable")  # which no action puts into its result
+ABOUT_RUN = (("run", "show"), ("run", "events"), ("run", "why"), ("run", "result"), ("plan", "show"), ("plan", "graph"))
+ABOUT_ALL = (
+    *(("config", "show"), ("config", "check"), ("config", "policy"), ("doctor",), ("run", "list"), ("dlq", "list")),
+    *(("health", "--role", "steps"), ("health", "--role", "exporter"), ("actions", "list"), ("actions", "check")),
+)
+PEEK = "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; true"
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,8 @@ def leaked(postgres: Postgres, server_kind: str, tmp_path_factory: pytest.TempPa
                 start(system)
                 fails(system, made, model.script)
                 made.places.update(seen(system, server), prompts=model.prompts(), events=events)
-                made.places.update({name: [(folder / name).read_text()] for name in ("environ-child", SUBPROCESS)})
+                made.places.update({name: [(folder / name).read_text()] for name in (SUBPROCESS, "dumpable")})
+                made.places["given"] = [*system.processes.env.values()]
                 yield made
         system.installed.ledger.close()
 
@@ -98,7 +109,8 @@ def fails(system: System, made: Leaked, script: list[Any]) -> None:
     asked = step("model.ask", question="what is it?", data={"$result": "s0", "path": "/note"})
     script[:] = [Says("fine")]
     leak = step("test.leak", password=NAMED)
-    good = system.submit(leak, asked, step("test.environ"), context={"password": NAMED})
+    peek = step("run_command", command=PEEK)
+    good = system.submit(leak, asked, step("test.environ"), peek, context={"password": NAMED})
     assert system.wait(good).status == "succeeded"
     runs = [
         system.submit(step("test.leak", password=NAMED, how="raise")),
@@ -140,7 +152,7 @@ def is_refused(system: System) -> None:
 def seen(system: System, server: Server) -> dict[str, list[str]]:
     """All that anybody may see."""
     installed, home = system.installed, system.installed.settings.home
-    runs = installed.ledger.listed(100)
+    views = [system.view(row.run_id) for row in installed.ledger.listed(100)]
     urls = [url_of(home, role) for role in ROLES]
     client: Any = server.client
     results = client.mget(*client.keys("celery-task-meta-*"))
@@ -152,12 +164,32 @@ def seen(system: System, server: Server) -> dict[str, list[str]]:
         "answers": [raw.decode() for raw in results if raw],
         "errors": [
             json.dumps([step.error.model_dump() if step.error else None for step in view.steps]) + str(view.reason)
-            for view in (system.view(run.run_id) for run in runs)
+            for view in views
         ],
+        "results": [json.dumps(step.result) for view in views for step in view.steps if step.result],
+        "commands": [*printed(system, [view.run_id for view in views])],
+        "inspected": [json.dumps(told, default=str) for told in inspected(installed.app)],
         "arguments": [
             path.read_text(errors="replace") for path in Path("/proc").glob("[0-9]*/cmdline") if of_us(path, home)
         ],
     }
+
+
+def printed(system: System, run_ids: list[str]) -> Iterator[str]:
+    """What every command that only reads says, to people and to programs."""
+    letters = [letter.id for letter in system.installed.ledger.letters(100)]
+    about = [(*command, run_id) for command in ABOUT_RUN for run_id in run_ids]
+    for command in (*ABOUT_ALL, *about, *(("dlq", "show", letter) for letter in letters)):
+        for more in ((), ("--json",)):
+            with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
+                run(mandor, (*command, *more))
+            yield out.getvalue()
+
+
+def inspected(app: Celery) -> list[Any]:
+    """What workers say of themselves when Celery's own command line asks."""
+    asked = app.control.inspect(timeout=5)
+    return [asked.conf(with_defaults=True), asked.stats(), asked.report(), asked.registered(), asked.query_task("x")]
 
 
 def of_us(path: Path, home: Path) -> bool:
@@ -188,12 +220,28 @@ def test_no_model_is_told_one(leaked: Leaked) -> None:
     assert leaked.found("prompts", PROMPTED) == set()
 
 
+def test_no_command_prints_one(leaked: Leaked) -> None:
+    """What a plan and its results hold is shown to whoever may ask for them."""
+    assert leaked.found("commands", OURS) == set()
+    assert {kind for kind, _ in leaked.found("commands")} == {"registered", "named", "result"}
+
+
+def test_no_result_has_one_that_its_action_did_not_put_there(leaked: Leaked) -> None:
+    """A command's environment, and all that it sees of processes, is among them."""
+    assert any("HOME=/workspace" in text for text in leaked.places["results"])
+    assert leaked.found("results", OURS) == set()
+
+
 def test_the_search_finds_what_is_there(leaked: Leaked) -> None:
-    """A child is the worker once more, with its environment."""
-    assert {kind for kind, _ in leaked.found("environ-child")} == {"store", "ledger", "model", "registered", "variable"}
+    assert {kind for kind, _ in leaked.found("given")} == {"store", "ledger", "model", "registered", "variable"}
     events, logs = "\n".join(leaked.places["events"]), "\n".join(leaked.places["logs"])
     assert "task-failed" in events
     assert logs.count("***") > 100
+
+
+def test_nobody_but_root_can_look_into_a_worker(leaked: Leaked) -> None:
+    """Which was started with all of them."""
+    assert leaked.places["dumpable"] == ["0"]
 
 
 def test_a_process_that_a_step_starts_has_none_of_ours(leaked: Leaked) -> None:

@@ -2,6 +2,7 @@
 them in everything that anybody may see.
 """
 
+import ctypes
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from workers import Context, PermanentError, PlanContext, action, planner
 
 CODEWORD = "SHOP_CODEWORD"  # its value is registered: nothing about its name says that it is secret
 DEPOT = "DEPOT_MASTER_PASSWORD"  # nobody has registered this one
+GET_DUMPABLE = 3  # of prctl(2)
 RESULT = "named-field-of-a-result-06"
 hide(os.environ.get(CODEWORD, ""))
 
@@ -81,9 +83,11 @@ def plan_leak(ctx: PlanContext) -> str:
 
 @action("test.environ", effect="pure")
 def environ(params: Nothing, ctx: Context) -> Nothing:
-    """Leaves the environments of this child and of a process that it starts beside the effect log."""
+    """Leaves beside the effect log the environment of a process that it starts, and whether others of its user may look
+    into this one.
+    """
     folder = Path(os.environ["EFFECT_LOG"]).parent
-    (folder / "environ-child").write_bytes(Path("/proc/self/environ").read_bytes())
+    (folder / "dumpable").write_text(str(ctypes.CDLL(None).prctl(GET_DUMPABLE, 0, 0, 0, 0)))
     started = subprocess.run(["cat", "/proc/self/environ"], check=True, capture_output=True)
     (folder / "environ-subprocess").write_bytes(started.stdout)
     return params

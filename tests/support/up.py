@@ -178,12 +178,24 @@ def processes_below(folder: Path) -> dict[int, str]:
 
 
 def _processes(folder: Path, mark: str) -> dict[int, str]:
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            cwd = str((process / "cwd").readlink())
-            if cwd.startswith(str(folder)) or mark.encode() in (process / "environ").read_bytes():
-                found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ").strip()
-        except OSError:
-            continue
-    return {pid: line for pid, line in found.items() if line}
+    """Workers let nobody but root look into them; they are known by their parents too."""
+    running = {int(process.name): process for process in Path("/proc").glob("[0-9]*")}
+    found = {pid for pid, process in running.items() if _bears(process, folder, mark)}
+    parents = {pid: _read(process / "stat").rpartition(")")[2].split()[1:2] for pid, process in running.items()}
+    while below := {pid for pid, parent in parents.items() if set(map(int, parent)) & found} - found:
+        found |= below
+    lines = {pid: _read(running[pid] / "cmdline").replace("\0", " ").strip() for pid in found}
+    return {pid: line for pid, line in lines.items() if line}
+
+
+def _bears(process: Path, folder: Path, mark: str) -> bool:
+    with suppress(OSError):
+        cwd = str((process / "cwd").readlink())
+        return cwd.startswith(str(folder)) or mark in (process / "environ").read_text(errors="replace")
+    return False
+
+
+def _read(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
