@@ -22,10 +22,10 @@ from schemas.policy import Policy, Rung
 from tests.support.bait import MARK, Bait, laid_out
 from tests.support.hostile import commands, contents
 from tests.support.sandboxes import Box, again_by_nobody, ladder, skip_without, those_within, user_of_commands
-from workers.outcomes import LeaseLost
+from workers.outcomes import PermanentError
 from workers.sandbox.host import this_host
 from workers.sandbox.jobs import End, Ended, Exited, Flooded, SandboxFailed, TimedOut
-from workers.workspace import PathRefused, WorkspaceFault, Workspaces
+from workers.workspace import PathRefused, Workspaces
 
 SANDBOXES = (Rung.BUBBLEWRAP, Rung.NAMESPACES)
 # what a command may try: to write, to read, to call, to signal, to become more than it is
@@ -93,7 +93,7 @@ def attack(rung: Rung, bait: Bait, names: tuple[str, ...]) -> Attacked:
         for number, line in enumerate(commands(name, tokens)):
             (box.workspace / ".attacks" / f"{name}.{number}").write_text(line)
     for path, content in (file for name in names if name not in PLANTING for file in contents(name, tokens)):
-        with suppress(PathRefused):
+        with suppress(PermanentError):  # a path that leads out, or a name that policy protects
             files.write(path, content.encode())
     before = bait.state()
     ended = box.run(EACH, timeout_s=120)
@@ -231,42 +231,6 @@ def test_a_command_can_empty_its_workspace_and_no_other(rung: Rung, bait: Bait) 
         assert box.said(line) == "gone\n"
     assert files.write("x.txt", b"again").bytes == 5
     assert (others.path / "kept.txt").read_text() == "kept"
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("rung", SANDBOXES, ids=str)
-def test_a_command_that_swaps_links_under_writes_leads_none_of_them_out(rung: Rung, bait: Bait) -> None:
-    """cf-12, twenty rounds."""
-    skip_without(rung)
-    box, files = room(rung, bait)
-    before, ended = bait.state(), threading.Event()
-    swapper = threading.Thread(target=_swaps, args=(box, bait, ended))
-    swapper.start()
-    try:
-        landed = sum(_written(files, f"d/f{number}.txt") for _ in range(20) for number in range(8))
-    finally:
-        ended.set()
-        swapper.join()
-    assert bait.state() == before
-    assert landed > 0
-
-
-def _swaps(box: Box, bait: Bait, over: threading.Event) -> None:
-    def check() -> None:
-        if over.is_set():
-            raise LeaseLost("the writer has finished")
-
-    (line,) = commands("cf-12", bait.tokens(box.workspace))
-    with suppress(LeaseLost):
-        while True:
-            box.run(line, check=check, timeout_s=30)
-
-
-def _written(files: Any, path: str) -> int:
-    with suppress(PathRefused, WorkspaceFault, FileNotFoundError):
-        files.write(path, b"x")
-        return 1
-    return 0
 
 
 # ---- commands that do not want to end
