@@ -132,7 +132,7 @@ def plans(system: System, made: Leaked, script: list[Any]) -> None:
     script[:] = [Says(bad)]
     context = {"said": list(told)}
     run_id = system.send({"planner": "llm", "goal": f"log in with {told}", "context": context})
-    assert system.wait(run_id, timeout_s=60).status == "dead_lettered"  # the model's library is loaded for it
+    assert system.wait(run_id, timeout_s=120).status == "dead_lettered"  # the model's library is loaded for it
 
 
 def is_refused(system: System) -> None:
