@@ -86,8 +86,8 @@ class Client:
         action: of any step; error: kind of one that the run ended with; since, until: when it was accepted, times with
         a time zone. NotFound: `before` is no run.
         """
-        moments = [None if at is None else round(at.timestamp() * 1000) for at in (since, until)]
-        wanted = RunFilter(None, status, session_id, planner, action, error, *moments)
+        first, last = (None if at is None else round(at.timestamp() * 1000) for at in (since, until))
+        wanted = RunFilter(None, status, session_id, planner, action, error, first, last)
         self._app  # noqa: B018  # the checks
         return listing.page(celery_app.ledger(), celery_app.store, limit, before, wanted)
 

@@ -34,10 +34,6 @@ class Lookup:
             raise NotFound(f"no run {run_id}", path="run_id", hint="`mandor run list` shows which there are")
         return row
 
-    def page(self, after: str | None, limit: int, ended: RunStatus | None, session_id: str | None) -> list[LedgerRun]:
-        """Runs of the ledger by id, beyond `after`: those that ended so, or (None) those without an end."""
-        return self._ledger.find_runs(after, limit, ended, session_id)
-
     def ref(self, row: LedgerRun) -> RunRef:
         """Where the run's state lies."""
         return RunRef(row.run_id, row.session)

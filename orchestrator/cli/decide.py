@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from orchestrator.cli import inputs, output
+from orchestrator.cli import bulk, inputs, output
 from orchestrator.cli.command import NO, Command
-from orchestrator.cli.services import Services, services
-from orchestrator.errors import DecisionRefused
-from schemas.states import RUN_TERMINAL, RunStatus, StepStatus
+from orchestrator.cli.services import services
+from schemas.states import RUN_TERMINAL, RunStatus
 
 if TYPE_CHECKING:
     from orchestrator.decisions import Decided
-    from orchestrator.ledger import LedgerRun
 
-SHOWN: Final = 10
 ENDED: Final = sorted(status.value for status in RUN_TERMINAL)
 OPEN: Final = sorted(status.value for status in RunStatus if status not in RUN_TERMINAL)
 
@@ -63,86 +60,22 @@ def _signed(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _about_many(statuses: list[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The arguments that name one run, or a filter over all."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for option in (
-            click.option("--yes", is_flag=True, help="Decide about more than one run."),
-            click.option("--session", "session_id", metavar="ID", help="All runs of this session."),
-            click.option("--status", type=click.Choice(statuses), help="All runs that stand so."),
-            click.argument("run_id", metavar="[ID]", required=False),
-        ):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def _decide(
-    decide: Callable[[str], "Decided | None"],
-    run_id: str | None,
-    status: str | None,
-    session_id: str | None,
-    yes: bool,
-) -> None:
+def _decide(decide: Callable[[str], "Decided"], options: dict[str, Any], *, ended: bool = False) -> None:
     """Decide about the run that is named, or about those that the filter finds."""
-    if run_id is not None:
-        if status or session_id:
-            raise click.UsageError("give the ID of one run, or a filter (--status, --session)")
-        _tell_one(decide(run_id))
-        return
-    if status is None and session_id is None:
-        raise click.UsageError("say which run: its ID, or a filter (--status, --session)")
-    found = _found(services(), status, session_id)
-    _agree(len(found), found, yes)
-    _tell_all([answer for row in found for answer in _tried(decide, row.run_id)])
+    about = bulk.asked(options, ended=ended)
+    if about.run_id is not None:
+        _tell_one(decide(about.run_id))
+    else:
+        bulk.decide(about, bulk.found(about), lambda target: _as_json(decide(target.run_id)))
 
 
-def _found(tools: Services, status: str | None, session_id: str | None) -> "list[LedgerRun]":
-    from orchestrator import selection
-
-    wanted = selection.Wanted(RunStatus(status) if status else None, session_id)
-    return list(selection.find(tools.lookup, wanted))
-
-
-def _agree(count: int, found: "list[LedgerRun]", yes: bool) -> None:
-    """Say how many runs it is about; more than one take a --yes."""
-    if not output.as_json():
-        output.note(f"{count} run{'' if count == 1 else 's'} found")
-    if count > 1 and not yes:
-        shown = ", ".join(row.run_id for row in found[:SHOWN]) + (", …" if count > SHOWN else "")
-        raise click.UsageError(f"this is about {count} runs ({shown}); --yes decides about all of them")
-
-
-def _tried(decide: Callable[[str], "Decided | None"], run_id: str) -> "list[Decided | dict[str, Any]]":
-    """What came of it, or why not: one run that cannot follow does not stop the others."""
-    try:
-        decided = decide(run_id)
-    except DecisionRefused as refused:
-        return [{"run_id": run_id, "carried_out": False, "outcome": refused.kind, "message": refused.message}]
-    return [] if decided is None else [decided]
-
-
-def _tell_one(decided: "Decided | None") -> None:
-    assert decided is not None
+def _tell_one(decided: "Decided") -> None:
     if output.as_json():
         output.print_json(_as_json(decided))
     else:
         about = f"step {decided.step_id}: " if decided.step_id else ""
         output.note(f"{about}{sentence(decided)}")
     if not decided.carried_out:
-        click.get_current_context().exit(NO)
-
-
-def _tell_all(answers: "list[Decided | dict[str, Any]]") -> None:
-    rows = [answer if isinstance(answer, dict) else _as_json(answer) for answer in answers]
-    if output.as_json():
-        output.print_json({"decisions": rows})
-    elif rows:
-        cells = [[row["run_id"], row.get("step_id"), row["outcome"], row["message"]] for row in rows]
-        output.print_table(["run", "step", "outcome", "what came of it"], cells)
-    if not all(row["carried_out"] for row in rows):
         click.get_current_context().exit(NO)
 
 
@@ -158,26 +91,18 @@ def _by(by: str | None) -> str:
     return by or os_user()
 
 
-def _simple(
-    name: str,
-    by: str | None,
-    reason: str | None,
-    run_id: str | None,
-    status: str | None,
-    session_id: str | None,
-    yes: bool,
-) -> None:
+def _simple(name: str, by: str | None, reason: str | None, **options: Any) -> None:
     from orchestrator import decisions
 
     make, tools = getattr(decisions, name), services()
-    _decide(lambda one: make(tools.desk, one, _by(by), reason), run_id, status, session_id, yes)
+    _decide(lambda one: make(tools.desk, one, _by(by), reason), options, ended=name == "retry")
 
 
 # ---- the commands
 
 
 @click.command("cancel", cls=Command)
-@_about_many(OPEN)
+@bulk.about_many(OPEN)
 @_signed
 def cancel(**options: Any) -> None:
     """End a run: nothing more of it starts, what runs is told to stop, what was done is undone where policy says so.
@@ -185,13 +110,14 @@ def cancel(**options: Any) -> None:
     \b
     Examples:
       mandor run cancel ID --reason "the customer withdrew"
+      mandor run cancel --session nightly --dry-run
       mandor run cancel --session nightly --yes
     """
     _simple("cancel", **options)
 
 
 @click.command("pause", cls=Command)
-@_about_many(OPEN)
+@bulk.about_many(OPEN)
 @_signed
 def pause(**options: Any) -> None:
     """Start nothing more of a run. What runs goes on, and so does the deadline.
@@ -205,7 +131,7 @@ def pause(**options: Any) -> None:
 
 
 @click.command("resume", cls=Command)
-@_about_many(OPEN)
+@bulk.about_many(OPEN)
 @_signed
 def resume(**options: Any) -> None:
     """Let a paused run go on.
@@ -218,7 +144,7 @@ def resume(**options: Any) -> None:
 
 
 @click.command("retry", cls=Command)
-@_about_many(ENDED)
+@bulk.about_many(ENDED)
 @click.option("--from", "from_steps", metavar="STEP", multiple=True, help="Do this step and all that needs it again.")
 @click.option("--new-key", "new_keys", metavar="STEP", multiple=True, help="Have the effect of this step once more.")
 @_signed
@@ -235,6 +161,7 @@ def retry(from_steps: tuple[str, ...], new_keys: tuple[str, ...], **options: Any
       mandor run retry ID
       mandor run retry ID --from fetch
       mandor run retry ID --from pay --new-key pay --reason "the first charge was taken back by the bank"
+      mandor run retry --status failed --error step_timeout --since 2h --dry-run
       mandor run retry --status failed --session nightly --yes
     """
     if not (from_steps or new_keys):
@@ -247,56 +174,38 @@ def retry(from_steps: tuple[str, ...], new_keys: tuple[str, ...], **options: Any
 
     by, again = _by(options.pop("by")), Again(from_steps, new_keys)
     reason, desk = options.pop("reason"), services().desk
-    _decide(lambda one: decisions.retry(desk, one, by, reason, again), **options)
+    _decide(lambda one: decisions.retry(desk, one, by, reason, again), options)
 
 
 @click.command("approve", cls=Command)
-@_about_many(OPEN)
+@bulk.about_many(OPEN, "All steps of this action that wait.")
 @click.argument("step_id", metavar="[STEP]", required=False)
 @click.option("--refuse", is_flag=True, help="It may not start: the step fails, and its run ends.")
 @_signed
-def approve(
-    run_id: str | None,
-    step_id: str | None,
-    refuse: bool,
-    by: str | None,
-    reason: str | None,
-    status: str | None,
-    session_id: str | None,
-    yes: bool,
-) -> None:
+def approve(step_id: str | None, refuse: bool, by: str | None, reason: str | None, **options: Any) -> None:
     """Let a step start that waits for approval; without STEP the one that waits.
 
-    A filter is about all steps that wait in the runs it finds.
+    A filter is about all steps that wait in the runs it finds; with --action, about those of that action.
 
     \b
     Examples:
       mandor run approve ID pay
       mandor run approve ID pay --refuse --reason "wrong account"
+      mandor run approve --session nightly --action payments.charge --dry-run
       mandor run approve --session nightly --yes
     """
     from orchestrator import decisions
 
-    desk, who = services().desk, _by(by)
+    about, desk, who = bulk.asked(options), services().desk, _by(by)
 
-    def one(wanted: str, step: str | None) -> "Decided":
-        return decisions.approve(desk, wanted, who, reason, step, allowed=not refuse)
+    def one(run_id: str, step: str | None) -> "Decided":
+        return decisions.approve(desk, run_id, who, reason, step, allowed=not refuse)
 
-    if run_id is not None:
-        _decide(lambda wanted: one(wanted, step_id), run_id, status, session_id, yes)
-        return
-    if status is None and session_id is None:
-        raise click.UsageError("say which run: its ID, or a filter (--status, --session)")
-    waiting = [(row, step) for row in _found(services(), status, session_id) for step in _waiting(services(), row)]
-    runs = list({row.run_id: row for row, _ in waiting}.values())
-    _agree(len(runs), runs, yes)
-    _tell_all([one(row.run_id, step) for row, step in waiting])
-
-
-def _waiting(tools: Services, row: "LedgerRun") -> list[str]:
-    """The steps of a run that wait for approval."""
-    steps = tools.store.views.steps(tools.lookup.ref(row))
-    return [step.id for step in steps if step.status == StepStatus.WAITING_APPROVAL]
+    if about.run_id is not None:
+        _tell_one(one(about.run_id, step_id))
+    else:
+        waiting = bulk.found(about, steps=True)
+        bulk.decide(about, waiting, lambda target: _as_json(one(target.run_id, target.step_id)))
 
 
 @click.command("resolve", cls=Command)

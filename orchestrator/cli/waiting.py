@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
@@ -17,8 +17,11 @@ CLEAR: Final = "\r\x1b[K"
 
 
 @contextmanager
-def waiting_for(what: str, *, quiet_s: float = QUIET_S) -> Iterator[None]:
-    """Inside the block, once it has lasted a second: a line that moves, if somebody sees it; gone at the end."""
+def waiting_for(what: str | Callable[[], str], *, quiet_s: float = QUIET_S) -> Iterator[None]:
+    """Inside the block, once it has lasted a second: a line that moves, if somebody sees it; gone at the end.
+
+    what: what it says; or who is asked each time, where there is progress to tell.
+    """
     if output.as_json() or not output.can_move(sys.stderr):
         yield
         return
@@ -32,13 +35,14 @@ def waiting_for(what: str, *, quiet_s: float = QUIET_S) -> Iterator[None]:
         teller.join()
 
 
-def _tell(out: TextIO, what: str, over: threading.Event, quiet_s: float) -> None:
+def _tell(out: TextIO, what: str | Callable[[], str], over: threading.Event, quiet_s: float) -> None:
     began = time.monotonic()
     if over.wait(quiet_s):
         return
     signs, turn = _signs(out), 0
     while True:
-        out.write(f"{CLEAR}{signs[turn % len(signs)]} {what}, {time.monotonic() - began:.0f} s")
+        told = what if isinstance(what, str) else what()
+        out.write(f"{CLEAR}{signs[turn % len(signs)]} {told}, {time.monotonic() - began:.0f} s")
         out.flush()
         turn += 1
         if over.wait(TURN_S):

@@ -258,14 +258,6 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.decisions_of(connection, run_id)
 
-    def find_runs(
-        self, after: str | None, limit: int, status: RunStatus | None = None, session_id: str | None = None
-    ) -> list[LedgerRun]:
-        """Up to `limit` runs in the order of their ids, beyond `after`: those that ended with `status`, or (None) those
-        without an end; of one session."""
-        with self._database.reading() as connection:
-            return reads.find_runs(connection, after, limit, status, session_id)
-
     def answer_effect(
         self, decision_id: str, run_id: str, step_id: str, fence: int, token: str, landed: bool, result_text: str
     ) -> RowClosed | NotClosed | DecisionOver:

@@ -4,7 +4,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, Table, and_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, Table, select, tuple_
 
 from orchestrator.ledger import tables
 from orchestrator.ledger.rows import (
@@ -60,6 +60,8 @@ def run_conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
         found.append(column.session == session_key(wanted.session_id))
     if wanted.ended is not None:
         found.append(column.ended_at.is_not(None) if wanted.ended else column.ended_at.is_(None))
+    if wanted.namespace is not None:
+        found.append(column.namespace.in_((wanted.namespace, "")))  # "": of runs that are nobody's yet
     if wanted.since is not None:
         found.append(column.accepted_at >= wanted.since)
     if wanted.until is not None:
@@ -127,19 +129,6 @@ def decisions_of(connection: Connection, run_id: str) -> list[Decision]:
     about = select(decisions).where(decisions.c.run_id == run_id)
     ordered = about.order_by(decisions.c.created_at, decisions.c.id)
     return [Decision(**row) for row in connection.execute(ordered).mappings()]
-
-
-def find_runs(
-    connection: Connection, after: str | None, limit: int, status: str | None, session_id: str | None
-) -> list[LedgerRun]:
-    """Runs by id, after the id `after`, that ended so (status None: that have no end yet), of one session."""
-    ended = runs.c.ended_at.is_(None) if status is None else and_(runs.c.status == status, runs.c.ended_at.is_not(None))
-    query = runs_with_plans().where(ended).order_by(runs.c.run_id)
-    if after is not None:
-        query = query.where(runs.c.run_id > after)
-    if session_id is not None:
-        query = query.where(runs.c.session_id == session_id)
-    return [as_run(row) for row in connection.execute(query.limit(limit)).mappings()]
 
 
 def letters(

@@ -63,7 +63,7 @@ class RunFilter:
     """Which runs are looked for; None asks for nothing. ended: those that have an end, or (False) that have none.
 
     status: of an end; since, until: accepted at or after, before; action: of any of the run's plans; error: kind of an
-    error that the run ended with.
+    error that the run ended with; namespace: of whose runs.
     """
 
     ended: bool | None = None
@@ -74,6 +74,7 @@ class RunFilter:
     error: str | None = None
     since: int | None = None
     until: int | None = None
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from orchestrator.errors import NotFound
 from orchestrator.telemetry.text import printable
 from schemas.ids import is_run_id
 from workers import registry
-from workers.cli import door, dry_run, graph
+from workers.cli import door, dry_run, graph, inflight
 
 
 @click.group("plan", cls=Group)
@@ -23,6 +23,7 @@ def group() -> None:
 
 
 group.add_command(dry_run.command)
+group.add_command(inflight.command)
 
 
 @group.command("validate")
