@@ -137,3 +137,34 @@ def test_a_line_that_no_kernel_takes_is_refused(bench: Workbench) -> None:
     run = command(bench, "echo " + "a" * 200_000)
     assert isinstance(run.deliver(), GivenUp)
     assert (run.error()["kind"], run.step().status) == ("command_too_long", "failed")
+
+
+@pytest.mark.parametrize(
+    ("line", "quota"),
+    [
+        ("i=0; while :; do : >n$i; i=$((i+1)); done", {"workspace_files": 500}),
+        ("mkdir d; cd d; while :; do mkdir d; cd d; done 2>/dev/null", {"workspace_files": 100}),
+        ("head -c 3000000 /dev/zero >big; sleep 29", {"workspace_bytes": 1_000_000}),
+        ("truncate -s 100000000 hole; sleep 29", {"workspace_bytes": 1_000_000}),
+    ],
+)
+def test_a_command_is_ended_that_fills_its_workspace(bench: Workbench, line: str, quota: dict[str, int]) -> None:
+    """The case cf-30 of the corpus, and others like it."""
+    run = command(bench, line, policy=STOP.model_copy(update=quota), timeout_ms=30_000)
+    assert isinstance(run.deliver(), GivenUp)
+    assert run.error()["kind"] == "workspace_full"
+    assert run.step().status == "in_doubt"
+
+
+def test_nothing_is_started_where_the_workspace_is_too_full_already(bench: Workbench) -> None:
+    """A command that is quick may leave more than policy allows."""
+    policy = STOP.model_copy(update={"workspace_bytes": 1_000_000})
+    fill, more = (
+        {"action": "run_command", "params": {"command": line}, "id": name}
+        for name, line in (("fill", "truncate -s 2000000 big"), ("more", "touch started"))
+    )
+    run = bench.planned(fill, more, policy=policy)
+    assert isinstance(run.deliver("fill"), Done)
+    assert isinstance(run.deliver("more"), GivenUp)
+    assert run.error("more")["kind"] == "workspace_full"
+    assert run.step("more").status == "failed"

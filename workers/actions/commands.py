@@ -10,6 +10,7 @@ from orchestrator.telemetry import commands as facts
 from orchestrator.telemetry import logs
 from schemas.policy import Policy, Rung
 from workers.context import Context
+from workers.filling import Filling
 from workers.outcomes import NoEffect, PermanentError
 from workers.registry import action
 from workers.sandbox import ladder
@@ -113,9 +114,11 @@ def run_command(params: RunCommand, ctx: Context) -> CommandResult:
     rung = found.choose(ctx.policy.min_rung) or _refuse(ctx)
     workspace = ctx.workspace.path
     hand_to(workspace, found.host.uid, found.host.gid)
+    filling = Filling(workspace, ctx.policy, ctx.check)
+    filling.refuse()
     job = Job((*_SHELL, params.command), workspace, _limits(params, ctx.policy))
     try:
-        ended = run(rung, found.host, job, ctx.check)
+        ended = run(rung, found.host, job, filling)
     except SandboxFailed as failed:
         raise _not_started(rung, failed) from None
     logs.emit(facts.CommandRun(rung, _word(ended), ended.duration_ms))
