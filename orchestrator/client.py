@@ -8,17 +8,21 @@ from typing import Any, Final
 from uuid import uuid4
 
 from orchestrator import app as celery_app
-from orchestrator import decisions, dispatch, listing, submission, waits
+from orchestrator import decisions, dispatch, listing, submission, triage, waits
+from orchestrator.admission.catalogue import Catalogue
 from orchestrator.decisions import Decided, Desk, os_user
 from orchestrator.errors import BrokerUnavailable, NoAnswer, StoreUnavailable
-from orchestrator.ledger import LedgerRun, RunFilter
+from orchestrator.ledger import ANY_LETTER, LedgerRun, LetterFilter, LetterGroup, ListedLetter, RunFilter
 from orchestrator.listing import RunPage
 from orchestrator.lookup import Lookup
 from orchestrator.policies import FROM_BROKER
+from orchestrator.replays import Wish
 from orchestrator.settings import Settings
 from orchestrator.settings import settings as process_settings
 from orchestrator.startover import Again
+from orchestrator.triage import Dealt
 from orchestrator.waits import Why
+from schemas.dead_letter import DeadLetter
 from schemas.ids import run_id_for
 from schemas.run import RunView, SubmitAnswer
 from schemas.states import RUN_TERMINAL, RunStatus
@@ -151,6 +155,54 @@ class Client:
     ) -> Decided:
         """Say what became of a step in doubt."""
         return decisions.resolve(self._desk, run_id, by or os_user(), reason, step_id, landed=landed, result=result)
+
+    # ---- dead letters
+
+    def letters(
+        self, *, limit: int = 50, before: str | None = None, wanted: LetterFilter = ANY_LETTER
+    ) -> list[ListedLetter]:
+        """Letters that fit all that is given, newest first, older than the letter `before`: `dlq list --each`."""
+        return self._desk.ledger.triage.listed(limit, before, wanted)
+
+    def letter_groups(
+        self, *, limit: int = 50, before: tuple[int, str] | None = None, wanted: LetterFilter = ANY_LETTER
+    ) -> list[LetterGroup]:
+        """Those that say the same together: `mandor dlq list`. before: `newest_at` and `fingerprint` of a group."""
+        return self._desk.ledger.triage.groups(limit, before, wanted)
+
+    def letter(self, letter_id: str) -> DeadLetter:
+        """One letter with all it holds. NotFound: there is none of this id."""
+        return triage.find(self._desk, letter_id)
+
+    def replay(
+        self, letter_id: str, *, planner: str | None = None, by: str | None = None, reason: str | None = None
+    ) -> Dealt:
+        """Do again what the letter is about, once; `made` says whether by this call. planner: asked anew instead.
+
+        DecisionRefused: it cannot be done, or was done otherwise. StoreUnavailable: it is kept and done later.
+        """
+        return triage.replay(self._desk, letter_id, by or os_user(), reason, Wish(planner=planner))
+
+    def edit(
+        self,
+        letter_id: str,
+        text: str,
+        *,
+        catalogue: Catalogue | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Dealt:
+        """Replay a letter with this plan, or this submission as a JSON object, in place of what was refused.
+
+        catalogue (`workers.registry.registry.catalogue()`): a plan is judged by it before anything is decided, and
+        PayloadDrift says what is wrong; without one it is judged where the run is planned. SubmissionRefused likewise.
+        """
+        wish = Wish(edited=text, catalogue=catalogue)
+        return triage.replay(self._desk, letter_id, by or os_user(), reason, wish)
+
+    def drop(self, letter_id: str, reason: str, *, by: str | None = None) -> Dealt:
+        """Say that nothing is to be done about it. DecisionRefused: somebody has dealt with it."""
+        return triage.drop(self._desk, letter_id, by or os_user(), reason)
 
     @property
     def _desk(self) -> Desk:

@@ -120,17 +120,21 @@ def retry(desk: Desk, run_id: str, by: str, reason: str | None = None, again: Ag
     undone, a `once` step is in doubt, what a completed step did is not in the ledger any more, or a step cannot get a
     new key. NotFound: no such step.
     """
+    state, details = may_retry(desk, run_id, again)
+    return _make(desk, run_id, Order("retry", by, reason, details=details), state.generation)
+
+
+def may_retry(desk: Desk, run_id: str, again: Again = startover.NOTHING) -> tuple[RunState, dict[str, Any]]:
+    """The run as it stands, and what a decision to start it over would say of it; refused as by `retry`."""
     row, state = _live(desk, run_id)
-    if state.status not in startover.RETRIABLE:
-        raise DecisionRefused(_NO_RETRY.get(state.status, _GOES_ON).format(state=state), hint=_look(run_id))
+    startover.check_ended(row.run_id, state.status)
     steps = desk.store.views.steps(_ref(row))
     startover.check(row.run_id, steps, again)
     kept.refuse_lost(desk.ledger, row.run_id, [step for step in steps if step.id not in again.new_keys])
     redone = startover.behind(steps, again.from_steps)
     staying = [step for step in steps if step.id not in redone]
     kept.refuse_without_files(settings(), desk.ledger, desk.store, _ref(row), staying)
-    details = startover.details(desk.store, _ref(row), steps, again)
-    return _make(desk, run_id, Order("retry", by, reason, details=details), state)
+    return state, startover.details(desk.store, _ref(row), steps, again)
 
 
 def approve(
@@ -140,7 +144,7 @@ def approve(
     row, state = _live(desk, run_id)
     chosen = step_id or _the_one(desk, row, StepStatus.WAITING_APPROVAL, "waits for approval")
     _step(desk, row, chosen)
-    return _make(desk, run_id, Order("approve", by, reason, chosen, {"allowed": allowed}), state)
+    return _make(desk, run_id, Order("approve", by, reason, chosen, {"allowed": allowed}), state.generation)
 
 
 def resolve(
@@ -165,21 +169,27 @@ def resolve(
         raise DecisionRefused(f"step {chosen} is {step.status}, not in doubt", path="step_id", hint=_look(run_id))
     result_told = {"result": json.loads(_result_text(row, step.action, result))} if landed else {}
     details = {"landed": landed, "fence": step.fence, **result_told}
-    return _make(desk, run_id, Order("resolve", by, reason, chosen, details), state)
+    return _make(desk, run_id, Order("resolve", by, reason, chosen, details), state.generation)
 
 
 # ---- made, carried out
 
 
-def _make(desk: Desk, run_id: str, order: Order, state: RunState | None = None) -> Decided:
+def start_over(desk: Desk, run_id: str, by: str, reason: str | None, generation: int, decision_id: str) -> Decided:
+    """A retry of this generation under an id of its own: repeated, it is the same decision. It may come too late."""
+    return _make(desk, run_id, Order("retry", by, reason), generation, decision_id)
+
+
+def _make(
+    desk: Desk, run_id: str, order: Order, generation: int | None = None, decision_id: str | None = None
+) -> Decided:
     """Write the decision down and carry it out, behind those about the same run that still wait."""
     row = desk.lookup.find(run_id)
-    seen = state or _state(desk, row)
+    seen = generation or _state(desk, row).generation
     details = canonical_text(dict(order.details)) if order.details else None
-    made = desk.ledger.decide(
-        row.run_id, seen.generation, order.kind, order.by, order.reason, order.step_id, details_text=details
-    )
-    emit(decided.DecisionMade(order.kind, order.by, seen.generation))
+    said = (row.run_id, seen, order.kind, order.by, order.reason, order.step_id)
+    made = desk.ledger.decide(*said, details_text=details, decision_id=decision_id)
+    emit(decided.DecisionMade(order.kind, order.by, seen))
     try:
         _carry_out_up_to(desk, row.run_id, made)
     except StoreError as away:
@@ -331,14 +341,6 @@ def outcome_of(reply: object) -> str:
 
 
 # ---- refused before anything is written
-
-
-_GOES_ON: Final = "the run is {state.status}: it has not ended, so there is nothing to start over"
-_NO_RETRY: Final[dict[str, str]] = {
-    RunStatus.SUCCEEDED: "the run has succeeded: there is nothing to start over",
-    RunStatus.COMPENSATED: "what the run did was undone: it cannot be started over, only submitted again",
-    RunStatus.COMPENSATION_FAILED: "the run was undone in part: it cannot be started over, only submitted again",
-}
 
 
 def _live(desk: Desk, run_id: str) -> tuple[LedgerRun, RunState]:

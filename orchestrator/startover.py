@@ -21,6 +21,12 @@ from schemas.states import EffectClass, RunStatus, StepStatus
 
 RETRIABLE: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.DEAD_LETTERED})
 REPEATED: Final = frozenset({EffectClass.PURE, EffectClass.IDEMPOTENT})  # done again without anybody's word
+_GOES_ON: Final = "the run is {status}: it has not ended, so there is nothing to start over"
+_NO_RETRY: Final[dict[str, str]] = {
+    RunStatus.SUCCEEDED: "the run has succeeded: there is nothing to start over",
+    RunStatus.COMPENSATED: "what the run did was undone: it cannot be started over, only submitted again",
+    RunStatus.COMPENSATION_FAILED: "the run was undone in part: it cannot be started over, only submitted again",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,13 @@ def behind(steps: Iterable[StepState | NewStep], from_steps: Collection[str]) ->
         if step.id in from_steps or any(need in found for need in step.needs):
             found[step.id] = None
     return list(found)
+
+
+def check_ended(run_id: str, status: str) -> None:
+    """DecisionRefused: a run that stands so cannot be started over."""
+    if status not in RETRIABLE:
+        message = _NO_RETRY.get(status, _GOES_ON).format(status=status)
+        raise DecisionRefused(message, hint=f"see `mandor run show {run_id}`")
 
 
 def check(run_id: str, steps: Sequence[StepState], again: Again) -> None:

@@ -25,6 +25,10 @@ from orchestrator.ledger.rows import (
     DecisionOver,
     Epoch,
     LedgerRun,
+    LetterDecision,
+    LetterFilter,
+    LetterGroup,
+    ListedLetter,
     ListedRun,
     PlannerAnswer,
     Pruned,
@@ -32,10 +36,13 @@ from orchestrator.ledger.rows import (
     RecordChange,
     RunFilter,
     StoredPlan,
+    Taken,
 )
 from orchestrator.ledger.tables import EffectState
+from orchestrator.ledger.triage import ANY_LETTER
 
 __all__ = [
+    "ANY_LETTER",
     "ANY_RUN",
     "Accepted",
     "AcceptedRun",
@@ -59,6 +66,10 @@ __all__ = [
     "LedgerMissing",
     "LedgerRun",
     "LedgerUnavailable",
+    "LetterDecision",
+    "LetterFilter",
+    "LetterGroup",
+    "ListedLetter",
     "ListedRun",
     "NotClosed",
     "Opened",
@@ -69,6 +80,7 @@ __all__ = [
     "RowClosed",
     "RunFilter",
     "StoredPlan",
+    "Taken",
     "fact",
     "open_ledger",
     "upgrade_effects",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from orchestrator.ledger import census, history, prune, reads, writes
+from orchestrator.ledger import census, history, letters, prune, reads, writes
 from orchestrator.ledger.answers import NotClosed, RowClosed
 from orchestrator.ledger.census import Census
 from orchestrator.ledger.effects import EffectRows
@@ -33,6 +33,7 @@ from orchestrator.ledger.rows import (
     RunFilter,
     StoredPlan,
 )
+from orchestrator.ledger.triage import Triage
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.ids import RunRef
 from schemas.states import EffectClass, RunStatus
@@ -64,6 +65,7 @@ class Ledger:
         self.history = History(database.writing, database.reading, clock)
         self.losses = Losses(database.writing, database.reading, clock)
         self.files = FilesOfRuns(database.writing, database.reading, clock)
+        self.triage = Triage(database.writing, database.reading, clock)
         self.late = self.effects.late
         self.transactional = TransactionalRows(self.effects, elsewhere)
 
@@ -229,16 +231,18 @@ class Ledger:
         reason: str | None,
         step_id: str | None = None,
         details_text: str | None = None,
+        decision_id: str | None = None,
     ) -> str:
         """Keep what a person decided before the state store is told; answers the decision's id.
 
-        While a decision that says the same for the same generation waits, a repeat answers its id. After a crash
+        While a decision that says the same for the same generation waits, a repeat answers its id. decision_id: the one
+        it is to have, by which a repeat finds it for ever. After a crash
         behind it the decision is pending and a supervisor carries it out. NotFound: no such run was accepted.
         """
         values: dict[str, Any] = {"run_id": run_id, "generation": generation, "kind": kind, "step_id": step_id}
         values |= {"made_by": writes.writable(by), "reason": writes.writable(reason), "created_at": self._clock()}
         with self._database.writing() as connection:
-            return writes.decide(connection, {**values, "details_text": details_text})
+            return writes.decide(connection, {**values, "details_text": details_text}, decision_id)
 
     def pending_decisions(
         self, limit: int, run_id: str | None = None, namespace: str | None = None, after: Decision | None = None
@@ -301,19 +305,19 @@ class Ledger:
         nothing. Whoever writes it before a transition finds it when that is repeated after a crash.
         """
         with self._database.writing() as connection:
-            return writes.write_letter(connection, letter, dedup_key)
+            return letters.write(connection, letter, dedup_key)
 
     def letters(
         self, limit: int, before: str | None = None, kind: DeadLetterKind | None = None, run_id: str | None = None
     ) -> list[DeadLetter]:
         """Up to `limit` letters, newest first, older than the letter `before`; of one kind, of one run."""
         with self._database.reading() as connection:
-            return reads.letters(connection, limit, before, kind, run_id)
+            return letters.page(connection, limit, before, kind, run_id)
 
     def letter(self, letter_id: str) -> DeadLetter | None:
         """One letter with all its content."""
         with self._database.reading() as connection:
-            return reads.letter(connection, letter_id)
+            return letters.one(connection, letter_id)
 
     def census(self) -> Census:
         """How much is still waited for."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Table, delete, select
 
-from orchestrator.ledger.tables import dead_letters, metadata, runs
+from orchestrator.ledger.tables import dead_letters, letter_decisions, metadata, runs
 
 # Letters have an age of their own, and are kept where their run has gone.
 OF_A_RUN: Final[tuple[Table, ...]] = tuple(
@@ -29,7 +29,12 @@ def forget_runs(connection: Connection, run_ids: Sequence[str], before: int) -> 
 
 
 def forget_letters(connection: Connection, before: int, limit: int) -> int:
-    """Delete up to `limit` letters that were written before a moment; answers how many went."""
-    old = select(dead_letters.c.id).where(dead_letters.c.created_at < before).order_by(dead_letters.c.created_at)
-    going = list(connection.execute(old.limit(limit)).scalars())
+    """Delete up to `limit` letters that were written before a moment, with what was decided about them; answers how
+    many went. One about which something is still to be done stays."""
+    waits = select(letter_decisions.c.id).where(
+        letter_decisions.c.letter_id == dead_letters.c.id, letter_decisions.c.done_at.is_(None)
+    )
+    old = select(dead_letters.c.id).where(dead_letters.c.created_at < before, ~waits.exists())
+    going = list(connection.execute(old.order_by(dead_letters.c.created_at).limit(limit).with_for_update()).scalars())
+    connection.execute(delete(letter_decisions).where(letter_decisions.c.letter_id.in_(going)))
     return connection.execute(delete(dead_letters).where(dead_letters.c.id.in_(going))).rowcount

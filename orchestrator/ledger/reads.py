@@ -1,10 +1,9 @@
 """What the ledger remembers, as functions of an open transaction."""
 
-import json
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, Table, select, tuple_
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, select, tuple_
 
 from orchestrator.ledger import tables
 from orchestrator.ledger.rows import (
@@ -18,8 +17,7 @@ from orchestrator.ledger.rows import (
     RunFilter,
     StoredPlan,
 )
-from orchestrator.ledger.tables import dead_letters, decisions, epochs, plans, records, run_words, runs
-from schemas.dead_letter import DeadLetter, DeadLetterKind, DeadLetterStatus
+from orchestrator.ledger.tables import decisions, epochs, plans, records, run_words, runs
 from schemas.ids import RunRef, session_key
 from schemas.states import RunStatus
 
@@ -131,24 +129,6 @@ def decisions_of(connection: Connection, run_id: str) -> list[Decision]:
     return [Decision(**row) for row in connection.execute(ordered).mappings()]
 
 
-def letters(
-    connection: Connection, limit: int, before: str | None, kind: str | None, run_id: str | None
-) -> list[DeadLetter]:
-    """Dead letters, newest first, older than the letter `before`; of one kind, of one run."""
-    query = older_than(select(dead_letters), dead_letters.c.created_at, dead_letters.c.id, before, dead_letters)
-    if kind is not None:
-        query = query.where(dead_letters.c.kind == kind)
-    if run_id is not None:
-        query = query.where(dead_letters.c.run_id == run_id)
-    return [as_letter(row) for row in connection.execute(query.limit(limit))]
-
-
-def letter(connection: Connection, letter_id: str) -> DeadLetter | None:
-    """One letter."""
-    row = connection.execute(select(dead_letters).where(dead_letters.c.id == letter_id)).one_or_none()
-    return as_letter(row) if row else None
-
-
 def epoch(connection: Connection, namespace: str) -> Epoch | None:
     """The epoch of a namespace."""
     row = connection.execute(select(epochs).where(epochs.c.namespace == namespace)).mappings().one_or_none()
@@ -185,17 +165,3 @@ def older_than(
 def as_run(row: RowMapping) -> LedgerRun:
     """A run from its columns."""
     return LedgerRun(**{**row, "status": RunStatus(row["status"])})
-
-
-def as_letter(row: Row[Any]) -> DeadLetter:
-    """A letter from its columns."""
-    return DeadLetter(
-        id=row.id,
-        kind=DeadLetterKind(row.kind),
-        run_id=row.run_id,
-        step_id=row.step_id,
-        reason=row.reason,
-        created_at=row.created_at,
-        status=DeadLetterStatus(row.status),
-        content=json.loads(row.content_text),
-    )

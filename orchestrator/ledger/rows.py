@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
 
@@ -75,6 +76,74 @@ class RunFilter:
     since: int | None = None
     until: int | None = None
     namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLetter:
+    """What a list tells of a dead letter. fingerprint: the same for those that say the same."""
+
+    id: str
+    kind: DeadLetterKind
+    run_id: str | None
+    step_id: str | None
+    reason: str
+    created_at: int
+    status: DeadLetterStatus
+    fingerprint: str
+    action: str | None
+    planner: str | None
+    session_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Which letters are looked for; None asks for nothing. since, until: written at or after, before."""
+
+    kind: DeadLetterKind | None = None
+    status: DeadLetterStatus | None = None
+    fingerprint: str | None = None
+    action: str | None = None
+    planner: str | None = None
+    session_id: str | None = None
+    run_id: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroup:
+    """Letters that say the same."""
+
+    fingerprint: str
+    count: int
+    newest_at: int
+    oldest_at: int
+    newest: ListedLetter
+
+
+@dataclass(frozen=True, slots=True)
+class LetterDecision:
+    """What a person decided about a letter. kind: replay or drop; details_text: a JSON object of how it is done;
+    namespace: of the installation that carries it out; outcome: what came of it, None before.
+    """
+
+    id: str
+    letter_id: str
+    namespace: str
+    kind: str
+    details_text: str | None
+    made_by: str
+    reason: str | None
+    created_at: int
+    outcome: str | None = None
+    done_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Somebody has decided about the letter before: this. None: there is no such letter (any more)."""
+
+    by: LetterDecision | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from sqlalchemy import (
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
-REVISION = "0006"  # of the schema these tables describe
+REVISION = "0007"  # of the schema these tables describe
 VERSION_TABLE = "mandor_ledger_version"
-RUN_ID, STEP_ID, SHA256, NAMESPACE = 36, 64, 64, 32
+RUN_ID, STEP_ID, SHA256, NAMESPACE, FINGERPRINT = 36, 64, 64, 32, 12
 metadata = MetaData()
 
 
@@ -190,12 +190,36 @@ dead_letters = Table(
     Column("status", String(32), nullable=False),
     Column("content_text", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("fingerprint", String(FINGERPRINT), nullable=False, server_default=""),
+    Column("action", Text),
+    Column("planner", Text),
+    Column("session_id", Text),
     one_of("kind", DeadLetterKind),
     one_of("status", DeadLetterStatus),
     UniqueConstraint("dedup_hash", name="one_letter_per_cause"),
     Index("letters_by_time", "created_at", "id"),
     Index("letters_by_run", "run_id"),
     Index("letters_by_status", "status", "kind"),
+    Index("letters_by_trouble", "status", "fingerprint", "created_at"),
+)
+
+# What people decided about letters. Whoever moves a letter from `open` writes the row, in one transaction.
+letter_decisions = Table(
+    "letter_decisions",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("letter_id", String(128), ForeignKey("dead_letters.id"), nullable=False),
+    Column("namespace", String(NAMESPACE), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("details_text", Text),
+    Column("made_by", Text, nullable=False),
+    Column("reason", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("outcome", Text),
+    Column("done_at", BigInteger),
+    CheckConstraint("(outcome IS NULL) = (done_at IS NULL)", name="done_has_outcome"),
+    Index("letter_decisions_by_letter", "letter_id", "created_at"),
+    Index("letter_decisions_pending", "done_at", "created_at", "id"),
 )
 
 records = Table(

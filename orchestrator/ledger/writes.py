@@ -1,6 +1,5 @@
 """What the ledger is told, as functions of an open write transaction, which the caller commits."""
 
-import hashlib
 import json
 import uuid
 from collections.abc import Collection
@@ -13,8 +12,7 @@ from orchestrator.errors import ConfigError, NotFound
 from orchestrator.ledger import reads
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.rows import Accepted, AcceptedRun, ConflictingSubmission, Epoch, PlannerAnswer, StoredPlan
-from orchestrator.ledger.tables import dead_letters, decisions, epochs, planner_answers, plans, run_words, runs
-from schemas.dead_letter import DeadLetter
+from orchestrator.ledger.tables import decisions, epochs, planner_answers, plans, run_words, runs
 from schemas.states import RunStatus
 
 
@@ -103,9 +101,14 @@ def still_open(generation: int) -> ColumnElement[bool]:
     return or_(runs.c.generation < generation, same)
 
 
-def decide(connection: Connection, values: dict[str, Any]) -> str:
-    """Keep a decision until it is carried out. The same one, not carried out yet, is not kept twice."""
+def decide(connection: Connection, values: dict[str, Any], decision_id: str | None = None) -> str:
+    """Keep a decision until it is carried out. The same one, not carried out yet, is not kept twice; nor is one that
+    comes with its own id, carried out or not.
+    """
     lock_run(connection, values["run_id"])
+    if decision_id is not None:
+        insert_absent(connection, decisions, {"id": decision_id, **values})
+        return decision_id
     named = ("run_id", "generation", "kind", "step_id", "details_text")
     same = [decisions.c[name].is_not_distinct_from(values[name]) for name in named]
     pending = connection.execute(select(decisions.c.id).where(*same, decisions.c.done_at.is_(None))).scalar()
@@ -136,14 +139,6 @@ def reopen_run(connection: Connection, run_id: str, generation: int, status: Run
     return connection.execute(update(runs).where(older).values(**blank)).rowcount == 1
 
 
-def write_letter(connection: Connection, letter: DeadLetter, dedup_key: str) -> str:
-    """Keep a dead letter, once per dedup_key; answers the id of the one that stands."""
-    dedup_hash = hashlib.sha256(dedup_key.encode("utf-8", "backslashreplace")).hexdigest()
-    insert_absent(connection, dead_letters, letter_values(letter) | {"dedup_hash": dedup_hash})
-    found = select(dead_letters.c.id).where(dead_letters.c.dedup_hash == dedup_hash)
-    return str(connection.execute(found).scalar_one())
-
-
 def create_epoch(connection: Connection, namespace: str, shards: int, now: int) -> Epoch:
     """Draw the epoch of a namespace once. ConfigError if it was drawn for another number of shards."""
     drawn = {"namespace": namespace, "epoch": uuid.uuid4().hex, "shards": shards, "created_at": now}
@@ -163,13 +158,6 @@ def lock_run(connection: Connection, run_id: str) -> None:
     held = connection.execute(select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update()).scalar()
     if held is None:
         raise NotFound(f"the ledger knows no run {run_id}", path="run_id", hint="see `mandor run list`")
-
-
-def letter_values(letter: DeadLetter) -> dict[str, Any]:
-    """A letter's columns. The content stays readable whatever was sent: ASCII JSON holds any string."""
-    values = letter.model_dump(mode="python")
-    content = json.dumps(values.pop("content"), ensure_ascii=True)
-    return values | {"reason": writable(letter.reason), "content_text": content}
 
 
 def writable(words: str | None) -> str | None:

@@ -32,3 +32,24 @@ class WaitOver(Occurrence):
     event = "wait.over"
     level = "warning"
     waited_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetterDecided(Occurrence):
+    """A person has decided about a dead letter: kind is replay or drop. Nothing has moved yet."""
+
+    event = "letter.decided"
+    kind: str
+    by: str
+    letter_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetterDone(Occurrence):
+    """What came of it: outcome is a word, and behind a colon what it is about."""
+
+    event = "letter.done"
+    kind: str
+    by: str
+    letter_id: str
+    outcome: str

@@ -187,6 +187,7 @@ def doors(store: Store, settings: Settings, registry: Registry, ref: RunRef, gat
         _name_processes(patch, gate)
         patch.setattr(progress, "_look_back", lambda *_: None)  # it looks at the history, which is not kept here
         patch.setattr(progress, "_identify", lambda *_: None)  # for the log
+        patch.setattr(apply_decisions, "_pending_replays", lambda _desk: ())  # nobody replays a letter here
         gated = Store(GatedScripts.before(store.scripts, gate))
         yield Installation(gate, gated, cast("Ledger", GatedLedger(gate)), settings, registry, ref)
 

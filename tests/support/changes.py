@@ -44,6 +44,7 @@ OPERATORS = {
     "ledger Elsewhere.forget",
     "ledger Ledger.claim_run",  # both: of runs that an older release accepted
     "ledger History.keep_admitted",
+    *(f"ledger Triage.{name}" for name in ("_decide", "done")),  # a death at each: integration/test_triage
 }
 # by whoever brings the ledger what the store has to tell, and builds the store again from it
 RECOVERY = {

@@ -10,12 +10,13 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, insert
+from sqlalchemy import column as column_of
+from sqlalchemy import create_engine, insert, table
 
-from orchestrator.ledger import Ledger, RunFilter, open_ledger
+from orchestrator.ledger import Ledger, LetterFilter, RunFilter, open_ledger
 from orchestrator.ledger.engine import Database
 from orchestrator.ledger.migrations import alembic_config
-from orchestrator.ledger.tables import REVISION, VERSION_TABLE, epochs, metadata, plans, runs
+from orchestrator.ledger.tables import REVISION, VERSION_TABLE, dead_letters, epochs, metadata, plans, runs
 from tests.support.ledgers import Places, fresh_ledger, run_named
 
 
@@ -100,4 +101,29 @@ def test_runs_of_before_are_found_by_planner_and_action(places: Places) -> None:
     ledger.upgrade()
     assert {run.request_id: run.planner for run in ledger.listed(9)} == {"r1": "orders.fulfil", "r2": None}
     assert [run.request_id for run in ledger.listed(9, None, RunFilter(action="a.b"))] == ["r2"]
+    ledger.close()
+
+
+def test_letters_of_before_are_grouped_and_found(places: Places) -> None:
+    url = places.unmade()
+    old = Database(url)
+    old.prepare()
+    with old.writing(any_revision=True) as connection:
+        command.upgrade(alembic_config(connection), "0005")
+        values = asdict(run_named("r", session_id="s")) | {"status": "accepted"}
+        connection.execute(insert(runs).values(**values, accepted_at=1, generation=1, version=0))
+        later = ("fingerprint", "action", "planner", "session_id")
+        for number in range(3):
+            letter: dict[str, object] = {"id": f"l{number}", "dedup_hash": f"{number}", "kind": "step", "step_id": None}
+            letter |= {"reason": f"order {number} is gone", "status": "open", "created_at": number}
+            letter |= {"run_id": run_named("r", session_id="s").run_id, "content_text": '{"action":"pay"}'}
+            columns = [column for column in dead_letters.c if column.name not in later]
+            connection.execute(insert(table("dead_letters", *(column_of(one.name) for one in columns))).values(letter))
+    old.close()
+    ledger = open_ledger(url)
+    ledger.upgrade()
+    (group,) = ledger.triage.groups(9)
+    assert (group.count, group.newest.id) == (3, "l2")
+    about = LetterFilter(action="pay", planner="counting", session_id="s")
+    assert ledger.triage.count(about) == 3
     ledger.close()

@@ -1,0 +1,168 @@
+"""What `mandor dlq replay`, `edit` and `drop` have in common: about which letters, by whom, and what is said of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from orchestrator.cli import output
+from orchestrator.cli.command import NO
+from orchestrator.cli.decide import SAID
+from orchestrator.cli.letter_options import asked_for
+from orchestrator.cli.services import services
+from orchestrator.errors import BrokerUnavailable, LedgerError, MandorError, StoreError
+
+if TYPE_CHECKING:
+    from orchestrator.triage import Dealt
+
+SHOWN: Final = 10
+AWAY: Final = (StoreError, LedgerError, BrokerUnavailable)  # one that is away is away for all letters
+CAME: Final = {
+    "submitted": "submitted as run {about}",
+    "retried": "run {run} was started over, as generation {about}",
+    "undoing": "undone again, in generation {about} of run {run}",
+    "dropped": "dropped",
+    "": "kept, and carried out once what it needs is back",
+}
+
+
+def signed(command: Callable[..., None]) -> Callable[..., None]:
+    """Who decides, and why."""
+    for option in (
+        click.option("--reason", metavar="TEXT", help="Why; kept with the decision."),
+        click.option("--by", metavar="NAME", help="Who decides; the user of this terminal unless given."),
+    ):
+        command = option(command)
+    return command
+
+
+def many(command: Callable[..., None]) -> Callable[..., None]:
+    """For commands that take a filter in place of an id."""
+    for option in (
+        click.option("--yes", is_flag=True, help="Do it with more than one letter."),
+        click.option("--dry-run", is_flag=True, help="Only say how many they are and what would be done."),
+        click.option("--fingerprint", metavar="PRINT", help="All open letters of this group."),
+    ):
+        command = option(command)
+    return command
+
+
+def who(by: str | None) -> str:
+    """Who decides."""
+    from orchestrator.decisions import os_user
+
+    return by or os_user()
+
+
+def deal(letter_id: str | None, wanted: dict[str, Any], one: Callable[[str], "Dealt"], *, yes: bool) -> None:
+    """Do it with the letter that is named, or with the open ones that the filter finds."""
+    if letter_id is not None:
+        tell_one(one(_alone(letter_id, wanted)))
+        return
+    found = _found(wanted)
+    _agree(found, yes)
+    _tell_all([_tried(one, each) for each in found])
+
+
+def foresee(letter_id: str | None, wanted: dict[str, Any], one: Callable[[str], str]) -> None:
+    """Say what would be done, letter by letter; nothing is."""
+    found = _found(wanted) if letter_id is None else [_alone(letter_id, wanted)]
+    rows = [_foreseen(one, each, alone=letter_id is not None) for each in found]
+    if output.as_json():
+        output.print_json({"dry_run": True, "count": len(rows), "letters": rows})
+        return
+    _count(found)
+    if rows:
+        output.print_table(["id", "would"], [[row["letter_id"], row["would"] or row["message"]] for row in rows])
+
+
+def _foreseen(one: Callable[[str], str], letter_id: str, *, alone: bool) -> dict[str, Any]:
+    try:
+        return {"letter_id": letter_id, "would": one(letter_id), "message": None}
+    except AWAY:
+        raise
+    except MandorError as refused:
+        if alone:
+            raise
+        return {"letter_id": letter_id, "would": None, "message": f"nothing: {refused}"}
+
+
+def _alone(letter_id: str, wanted: dict[str, Any]) -> str:
+    if any(value is not None for value in wanted.values()):
+        raise click.UsageError("give the ID of one letter, or a filter")
+    return letter_id
+
+
+def _found(wanted: dict[str, Any]) -> list[str]:
+    from orchestrator import triage
+
+    if all(value is None for value in wanted.values()):
+        raise click.UsageError("say which letters: an ID, or a filter (--fingerprint, --kind, --action, …)")
+    return [letter.id for letter in triage.wanted(services().ledger, asked_for({**wanted, "status": "open"}))]
+
+
+def _count(found: Sequence[str]) -> None:
+    output.note(f"{len(found)} open letter{'' if len(found) == 1 else 's'} found")
+
+
+def _agree(found: Sequence[str], yes: bool) -> None:
+    if not output.as_json():
+        _count(found)
+    if len(found) > 1 and not yes:
+        shown = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+        raise click.UsageError(
+            f"this is about {len(found)} letters ({shown}); --yes deals with all, --dry-run tells how"
+        )
+
+
+def _tried(one: Callable[[str], "Dealt"], letter_id: str) -> dict[str, Any]:
+    """What came of it, or why not: one letter that cannot be dealt with does not stop the others."""
+    try:
+        return as_json(one(letter_id))
+    except AWAY:
+        raise
+    except MandorError as refused:
+        nothing = {"letter_id": letter_id, "outcome": refused.kind, "run_id": None, "carried_out": False, "made": False}
+        return {**nothing, "message": str(refused)}
+
+
+# ---- what came of it
+
+
+def as_json(dealt: "Dealt") -> dict[str, Any]:
+    """For programs."""
+    return {**asdict(dealt), "carried_out": dealt.carried_out, "message": sentence(dealt)}
+
+
+def sentence(dealt: "Dealt") -> str:
+    """For people: also who was first, if somebody was."""
+    word, _, about = (dealt.outcome or "").partition(":")
+    if word == "refused":
+        reason, _, detail = about.partition(":")
+        came = "it could not be done, and the letter is open: " + SAID.get(reason, about).format(about=detail)
+    else:
+        came = CAME.get(word, dealt.outcome or "").format(about=about, run=dealt.run_id)
+    first = "" if dealt.made else f"{dealt.by} was first, at {output.when(dealt.at_ms)}: "
+    return first + came
+
+
+def tell_one(dealt: "Dealt") -> None:
+    """What came of one letter. Exit 1 if it is not what was asked for."""
+    if output.as_json():
+        output.print_json(as_json(dealt))
+    else:
+        click.echo(dealt.run_id or dealt.letter_id)
+        output.note(sentence(dealt))
+    if not dealt.carried_out:
+        click.get_current_context().exit(NO)
+
+
+def _tell_all(rows: list[dict[str, Any]]) -> None:
+    if output.as_json():
+        output.print_json({"letters": rows})
+    elif rows:
+        cells = [[row["letter_id"], row["run_id"], row["message"]] for row in rows]
+        output.print_table(["id", "run", "what came of it"], cells)
+    if not all(row["carried_out"] for row in rows):
+        click.get_current_context().exit(NO)

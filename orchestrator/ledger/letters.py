@@ -1,0 +1,207 @@
+"""Dead letters and what people decide about them, as functions of an open transaction."""
+
+import hashlib
+import json
+import uuid
+from dataclasses import fields
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, tuple_, update
+
+from orchestrator.ledger import reads, writes
+from orchestrator.ledger.engine import insert_absent
+from orchestrator.ledger.rows import LetterDecision, LetterFilter, LetterGroup, ListedLetter, Taken
+from orchestrator.ledger.tables import dead_letters, letter_decisions, runs
+from schemas.dead_letter import DeadLetter, DeadLetterKind, DeadLetterStatus
+from schemas.fingerprint import fingerprint
+
+REOPENED: Final = {"status": DeadLetterStatus.OPEN}
+
+
+# ---- written
+
+
+def write(connection: Connection, letter: DeadLetter, dedup_key: str) -> str:
+    """Keep a dead letter, once per dedup_key; answers the id of the one that stands."""
+    dedup_hash = hashlib.sha256(dedup_key.encode("utf-8", "backslashreplace")).hexdigest()
+    values = _values(letter) | _labels(connection, letter)
+    insert_absent(connection, dead_letters, values | {"dedup_hash": dedup_hash})
+    found = select(dead_letters.c.id).where(dead_letters.c.dedup_hash == dedup_hash)
+    return str(connection.execute(found).scalar_one())
+
+
+def _values(letter: DeadLetter) -> dict[str, Any]:
+    """A letter's columns. The content stays readable whatever was sent: ASCII JSON holds any string."""
+    values = letter.model_dump(mode="python")
+    content = json.dumps(values.pop("content"), ensure_ascii=True)
+    return values | {"reason": writes.writable(letter.reason), "content_text": content}
+
+
+def _labels(connection: Connection, letter: DeadLetter) -> dict[str, str | None]:
+    """What it is found by. Its run may be deleted before it is, so its planner and session are noted here."""
+    of_run = select(runs.c.planner, runs.c.session_id).where(runs.c.run_id == letter.run_id)
+    run = connection.execute(of_run).one_or_none() if letter.run_id else None
+    return {
+        "fingerprint": fingerprint(letter.kind.value, letter.reason, letter.content),
+        "action": _word(letter.content.get("action")),
+        "planner": run.planner if run else _word(letter.content.get("planner")),
+        "session_id": run.session_id if run else None,
+    }
+
+
+def _word(value: Any) -> str | None:
+    return writes.writable(value) if isinstance(value, str) else None
+
+
+# ---- read
+
+
+def page(
+    connection: Connection, limit: int, before: str | None, kind: str | None, run_id: str | None
+) -> list[DeadLetter]:
+    """Dead letters, newest first, older than the letter `before`; of one kind, of one run."""
+    query = _older_than(select(dead_letters), before)
+    if kind is not None:
+        query = query.where(dead_letters.c.kind == kind)
+    if run_id is not None:
+        query = query.where(dead_letters.c.run_id == run_id)
+    return [as_letter(row) for row in connection.execute(query.limit(limit))]
+
+
+def one(connection: Connection, letter_id: str) -> DeadLetter | None:
+    """One letter."""
+    row = connection.execute(select(dead_letters).where(dead_letters.c.id == letter_id)).one_or_none()
+    return as_letter(row) if row else None
+
+
+def as_letter(row: Row[Any]) -> DeadLetter:
+    """A letter from its columns."""
+    return DeadLetter(
+        id=row.id,
+        kind=DeadLetterKind(row.kind),
+        run_id=row.run_id,
+        step_id=row.step_id,
+        reason=row.reason,
+        created_at=row.created_at,
+        status=DeadLetterStatus(row.status),
+        content=json.loads(row.content_text),
+    )
+
+
+def listed(connection: Connection, limit: int, before: str | None, wanted: LetterFilter) -> list[ListedLetter]:
+    """The columns of a list, newest first, older than the letter `before`, of the letters that are wanted."""
+    query = _older_than(_listing(), before).where(*_conditions(wanted)).limit(limit)
+    return [ListedLetter(**row) for row in connection.execute(query).mappings()]
+
+
+def listed_one(connection: Connection, letter_id: str) -> ListedLetter | None:
+    """The same of one letter."""
+    row = connection.execute(_listing().where(dead_letters.c.id == letter_id)).mappings().one_or_none()
+    return ListedLetter(**row) if row else None
+
+
+def count(connection: Connection, wanted: LetterFilter) -> int:
+    """How many letters are wanted."""
+    return int(
+        connection.execute(select(func.count()).select_from(dead_letters).where(*_conditions(wanted))).scalar_one()
+    )
+
+
+def groups(
+    connection: Connection, limit: int, before: tuple[int, str] | None, wanted: LetterFilter
+) -> list[LetterGroup]:
+    """Letters that say the same, the group with the newest letter first, older than the group `before`."""
+    column, newest = dead_letters.c, func.max(dead_letters.c.created_at)
+    grouped = (
+        select(column.fingerprint, func.count().label("letters"), newest.label("newest_at"), _oldest())
+        .where(*_conditions(wanted))
+        .group_by(column.fingerprint)
+        .order_by(newest.desc(), column.fingerprint.desc())
+    )
+    if before is not None:
+        grouped = grouped.having(tuple_(newest, column.fingerprint) < before)
+    found = connection.execute(grouped.limit(limit)).all()
+    return [
+        LetterGroup(
+            row.fingerprint, row.letters, row.newest_at, row.oldest_at, _newest_of(connection, row.fingerprint, wanted)
+        )
+        for row in found
+    ]
+
+
+def _oldest() -> Any:
+    return func.min(dead_letters.c.created_at).label("oldest_at")
+
+
+def _newest_of(connection: Connection, of_group: str, wanted: LetterFilter) -> ListedLetter:
+    mine = dead_letters.c.fingerprint == of_group
+    query = _older_than(_listing(), None).where(mine, *_conditions(wanted)).limit(1)
+    return ListedLetter(**connection.execute(query).mappings().one())
+
+
+def _listing() -> Select[Any]:
+    return select(*(dead_letters.c[field.name] for field in fields(ListedLetter)))
+
+
+def _older_than(query: Select[Any], before: str | None) -> Select[Any]:
+    return reads.older_than(query, dead_letters.c.created_at, dead_letters.c.id, before, dead_letters)
+
+
+def _conditions(wanted: LetterFilter) -> list[ColumnElement[bool]]:
+    column = dead_letters.c
+    equal = ("kind", "status", "fingerprint", "action", "planner", "session_id", "run_id")
+    asked = [(name, getattr(wanted, name)) for name in equal]
+    found: list[ColumnElement[bool]] = [column[name] == value for name, value in asked if value is not None]
+    if wanted.since is not None:
+        found.append(column.created_at >= wanted.since)
+    if wanted.until is not None:
+        found.append(column.created_at < wanted.until)
+    return found
+
+
+# ---- decided about
+
+
+def decide(connection: Connection, values: dict[str, Any], status: DeadLetterStatus) -> LetterDecision | Taken:
+    """Keep a decision about an open letter, whose state that ends. Taken: it was not open any more, or never was."""
+    mine = update(dead_letters).where(dead_letters.c.id == values["letter_id"], dead_letters.c.status == "open")
+    if connection.execute(mine.values(status=status)).rowcount != 1:
+        return Taken(standing(connection, values["letter_id"]))
+    decision = LetterDecision(id=str(uuid.uuid4()), **values)
+    connection.execute(
+        letter_decisions.insert().values({field.name: getattr(decision, field.name) for field in fields(decision)})
+    )
+    return decision
+
+
+def standing(connection: Connection, letter_id: str) -> LetterDecision | None:
+    """The newest decision about a letter."""
+    found = decisions(connection, letter_id)
+    return found[-1] if found else None
+
+
+def decisions(connection: Connection, letter_id: str) -> list[LetterDecision]:
+    """What people have decided about a letter, oldest first."""
+    about = select(letter_decisions).where(letter_decisions.c.letter_id == letter_id)
+    ordered = about.order_by(letter_decisions.c.created_at, letter_decisions.c.id)
+    return [LetterDecision(**row) for row in connection.execute(ordered).mappings()]
+
+
+def pending(connection: Connection, limit: int, namespace: str, after: LetterDecision | None) -> list[LetterDecision]:
+    """Decisions of an installation that were not carried out yet, oldest first, behind the one `after`."""
+    column = letter_decisions.c
+    oldest_first = (column.created_at, column.id)
+    query = select(letter_decisions).where(column.done_at.is_(None), column.namespace == namespace)
+    if after is not None:
+        query = query.where(tuple_(*oldest_first) > (after.created_at, after.id))
+    found = connection.execute(query.order_by(*oldest_first).limit(limit)).mappings()
+    return [LetterDecision(**row) for row in found]
+
+
+def done(connection: Connection, decision: LetterDecision, outcome: str, now: int, *, reopen: bool) -> bool:
+    """Note what came of a decision; the first answer stays. reopen: nothing, so that the letter is to be dealt with."""
+    mine = update(letter_decisions).where(letter_decisions.c.id == decision.id, letter_decisions.c.done_at.is_(None))
+    written = connection.execute(mine.values(outcome=writes.writable(outcome), done_at=now)).rowcount == 1
+    if written and reopen:
+        connection.execute(update(dead_letters).where(dead_letters.c.id == decision.letter_id).values(**REOPENED))
+    return written

@@ -1,0 +1,113 @@
+"""Dead letters as people deal with them: at a terminal, from processes of their own, and two of them at once."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import dead_letters, submission
+from orchestrator.cli.command import run
+from orchestrator.telemetry.logs import identity
+from schemas.dead_letter import DeadLetterKind
+from schemas.ids import RunRef
+from tests.support.drifting import HOSTILE
+from tests.support.environment import ROOT, clean_environment
+from tests.support.installation import Installation, installation
+from tests.support.servers import Server
+from workers.cli import mandor
+
+pytestmark = pytest.mark.timeout(300)
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+# ---- without workers
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def ours(redis_server: Server, namespace: str, home: Path) -> Iterator[Installation]:
+    with installation(redis_server.url, home, namespace=namespace, queue_prefix=f"{namespace}.", shards=1) as made:
+        yield made
+
+
+def refused_plan(ours: Installation, number: int, planner: str = "drift.drifts", reason: str = "not a list") -> str:
+    """The letter about a run whose plan was refused."""
+    read = submission.read({"planner": planner, "goal": "greet"}, ours.settings)
+    with identity():
+        made = submission.submit(ours.app, ours.store, ours.ledger, ours.settings, read, f"task-{number}")
+    row = ours.ledger.run(made.run_id)
+    assert row is not None
+    errors = [{"path": f"steps.{number}", "kind": "list_type", "message": reason}]
+    content = {"planner": planner, "attempts": [{"raw": f'{{"steps": "{HOSTILE}"}}', "errors": errors}]}
+    ref, key = RunRef(made.run_id, row.session), dead_letters.plan_key(made.run_id, 1)
+    return dead_letters.write(ours.app, ours.ledger, DeadLetterKind.PLAN, reason, key, content, ref)
+
+
+def says(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert run(mandor, ["dlq", *arguments]) == code
+    return capsys.readouterr().out
+
+
+def answers(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    return json.loads(says(capsys, *arguments, "--json", code=code))
+
+
+def test_letters_are_listed_by_what_they_say(ours: Installation, capsys: pytest.CaptureFixture[str]) -> None:
+    letters = [refused_plan(ours, number) for number in range(3)]
+    other = refused_plan(ours, 9, planner="other.planner", reason=HOSTILE)
+    page = answers(capsys, "list", "--groups", "--limit", "1")
+    (newest,) = page["groups"]
+    assert (newest["count"], newest["newest_id"], newest["planner"]) == (1, other, "other.planner")
+    following = answers(capsys, "list", "--groups", "--before", page["next"])
+    (group,) = following["groups"]
+    assert (group["count"], group["newest_id"], following["next"]) == (3, letters[-1], None)
+    assert group["fingerprint"] in says(capsys, "list", "--planner", "drift.drifts")
+    one_by_one = answers(capsys, "list", "--fingerprint", group["fingerprint"])["dead_letters"]
+    assert [letter["id"] for letter in one_by_one] == letters[::-1]
+    assert answers(capsys, "list", "--kind", "step")["dead_letters"] == []
+    assert run(mandor, ["dlq", "list", "--groups", "--before", "nonsense"]) == 2
+    assert not UNSAFE.search(says(capsys, "list") + says(capsys, "list", "--each") + says(capsys, "show", other))
+
+
+def test_letters_are_exported_whole_as_lines(ours: Installation, capsys: pytest.CaptureFixture[str]) -> None:
+    letters = [refused_plan(ours, number) for number in range(3)]
+    ours.ledger.triage.drop(letters[0], "ns", "ann", "a test")
+    lines = [json.loads(line) for line in says(capsys, "export").splitlines()]
+    assert [line["id"] for line in lines] == letters[::-1]
+    assert lines[0]["attempts"][0]["raw"] == f'{{"steps": "{HOSTILE}"}}'
+    (decision,) = lines[2]["decisions"]
+    assert (decision["decision"], decision["by"], decision["reason"]) == ("drop", "ann", "a test")
+    assert [line["id"] for line in map(json.loads, says(capsys, "export", "--status", "open").splitlines())] == letters[
+        :0:-1
+    ]
+
+
+def started(ours: Installation, *arguments: str) -> subprocess.Popen[str]:
+    """A command in a process of its own."""
+    argv = [sys.executable, "-m", "workers.cli", "dlq", *arguments, "--json"]
+    env = {**clean_environment(actions="tests.support.drifting"), **ours.variables}
+    return subprocess.Popen(argv, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def answered(process: subprocess.Popen[str], code: int = 0) -> Any:
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == code, out + err
+    return json.loads(out)
+
+
+def test_two_people_at_once_replay_a_letter_once(ours: Installation) -> None:
+    letter = refused_plan(ours, 1)
+    people = [started(ours, "replay", letter, "--by", name) for name in ("ann", "bob")]
+    told = [answered(one) for one in people]
+    (first,) = [one for one in told if one["made"]]
+    assert {(one["run_id"], one["by"], one["carried_out"]) for one in told} == {(first["run_id"], first["by"], True)}
+    assert len(ours.ledger.listed(9)) == 2

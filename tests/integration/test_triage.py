@@ -1,0 +1,424 @@
+"""Dead letters dealt with on real servers: decided once, carried out wherever it broke off, refused by name."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from orchestrator import dead_letters, dispatch, submission, triage
+from orchestrator.admission import PayloadDrift
+from orchestrator.decisions import Desk
+from orchestrator.errors import DecisionRefused, NotFound, StoreUnavailable, SubmissionRefused
+from orchestrator.ledger import LedgerRun
+from orchestrator.replays import Wish
+from orchestrator.supervisors import apply_decisions
+from orchestrator.supervisors.passes import Counts
+from orchestrator.telemetry.logs import identity
+from schemas.dead_letter import DeadLetterKind
+from schemas.ids import RunRef
+from schemas.states import Fact, RunStatus
+from tests.support.installation import Installation, installation
+from tests.support.servers import Server
+from tests.support.world import World, world_on
+from workers.context import Context
+from workers.registry import Registry
+
+FIELDS: dict[str, Any] = {"planner": "orders.fulfil", "goal": "fulfil it", "context": {"order": 7}}
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def crash(*_: Any, **__: Any) -> Any:
+    raise Crash
+
+
+@pytest.fixture
+def ours(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[Installation]:
+    prefix = f"{namespace}."
+    with installation(redis_server.url, tmp_path, namespace=namespace, queue_prefix=prefix, shards=2) as made:
+        yield made
+
+
+@pytest.fixture
+def world(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[World]:
+    with world_on(redis_server, namespace, tmp_path) as made:
+        yield made
+
+
+def desk_of(ours: Installation) -> Desk:
+    return Desk(ours.app, ours.store, ours.ledger)
+
+
+def refused_plan(ours: Installation, task_id: str = "t1", **changes: Any) -> str:
+    """The letter about a run whose planner's answers were refused."""
+    read = submission.read({**FIELDS, **changes}, ours.settings)
+    with identity(job_id=task_id):
+        run_id = submission.submit(ours.app, ours.store, ours.ledger, ours.settings, read, task_id).run_id
+    row = ours.ledger.run(run_id)
+    assert row is not None
+    attempts = [{"raw": '{"steps": 3}', "errors": [{"path": "steps", "kind": "list_type", "message": "not a list"}]}]
+    content = {"planner": read.planner, "attempts": attempts}
+    ref, key = RunRef(run_id, row.session), dead_letters.plan_key(run_id, 1)
+    return dead_letters.write(ours.app, ours.ledger, DeadLetterKind.PLAN, "steps: not a list", key, content, ref)
+
+
+def repeat(ours: Installation) -> Counts:
+    return apply_decisions.run_once(ours.app, ours.store, ours.ledger)
+
+
+def row_of(ours: Installation, run_id: str | None) -> LedgerRun:
+    row = ours.ledger.run(run_id or "")
+    assert row is not None
+    return row
+
+
+def runs(ours: Installation) -> int:
+    return len(ours.ledger.listed(1000))
+
+
+def status(ours: Installation, letter_id: str) -> str:
+    letter = ours.ledger.letter(letter_id)
+    assert letter is not None
+    return letter.status.value
+
+
+def catalogue() -> Any:
+    registry = Registry()
+
+    class Params(BaseModel):
+        value: str
+
+    @registry.action("echo", effect="pure")
+    def echo(params: Params, ctx: Context) -> str:
+        return params.value
+
+    return registry.catalogue()
+
+
+def plan_for(ours: Installation, value: Any) -> str:
+    context_hash = submission.read(FIELDS, ours.settings).context_hash()
+    steps = [{"action": "echo", "params": {"value": value}}]
+    return json.dumps({"plan_id": "3f43b6b0-0b6b-4b7e-9d76-6f0b7dbd6a11", "context_hash": context_hash, "steps": steps})
+
+
+# ---- a plan
+
+
+def test_a_plan_is_replayed_as_one_run_whoever_asks(ours: Installation) -> None:
+    letter_id, desk = refused_plan(ours, session_id="s"), desk_of(ours)
+    first = triage.replay(desk, letter_id, "ann", "the prompt was mended")
+    again = triage.replay(desk, letter_id, "bob")
+    assert (first.made, first.word, first.carried_out) == (True, "submitted", True)
+    assert (again.made, again.by, again.run_id, again.at_ms) == (False, "ann", first.run_id, first.at_ms)
+    row = row_of(ours, first.run_id)
+    assert (row.planner, row.session_id, row.request_id) == ("orders.fulfil", "s", f"letter:{letter_id}")
+    assert json.loads(row.submission_text)["context"] == {"order": 7}
+    assert (runs(ours), status(ours, letter_id)) == (2, "replayed")
+    (decision,) = ours.ledger.triage.decisions(letter_id)
+    assert (decision.made_by, decision.reason, decision.outcome) == ("ann", "the prompt was mended", first.outcome)
+
+
+def test_a_plan_is_made_anew_by_another_planner(ours: Installation) -> None:
+    letter_id = refused_plan(ours)
+    made = triage.replay(desk_of(ours), letter_id, "ann", wish=Wish(planner="other"))
+    assert row_of(ours, made.run_id).planner == "other"
+    with pytest.raises(DecisionRefused, match=r"replayed by ann at .*submitted"):
+        triage.replay(desk_of(ours), letter_id, "bob", wish=Wish(planner="third"))
+
+
+def test_many_at_once_replay_a_plan_once(ours: Installation) -> None:
+    letters = [refused_plan(ours, f"t{number}") for number in range(3)]
+    together = threading.Barrier(4)
+
+    def replay(name: str) -> list[triage.Dealt]:
+        dealt = []
+        for letter_id in letters:
+            together.wait()
+            dealt.append(triage.replay(desk_of(ours), letter_id, name))
+        return dealt
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(replay, ["ann", "bob", "cid", "dee"]))
+    for each in zip(*answers, strict=True):
+        (first,) = [one for one in each if one.made]
+        assert {(one.run_id, one.by) for one in each} == {(first.run_id, first.by)}
+    assert (runs(ours), repeat(ours)) == (6, Counts())
+
+
+PLACES = ("before the run is accepted", "before the store has it", "before its message", "before the outcome")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("finisher", ["a supervisor", "somebody else"])
+def test_a_replay_is_finished_wherever_it_broke_off(
+    ours: Installation, place: str, finisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter_id, desk = refused_plan(ours), desk_of(ours)
+    broken: dict[str, tuple[object, str]] = {
+        "before the run is accepted": (ours.ledger, "accept"),
+        "before the store has it": (ours.store.runs, "create_run"),
+        "before its message": (dispatch, "publish"),
+        "before the outcome": (ours.ledger.triage, "done"),
+    }
+    with monkeypatch.context() as patched:
+        patched.setattr(*broken[place], crash)
+        with pytest.raises(Crash):
+            triage.replay(desk, letter_id, "ann")
+    assert status(ours, letter_id) == "replayed"
+    if finisher == "a supervisor":
+        assert repeat(ours) == Counts(taken=1, moved=1)
+    dealt = triage.replay(desk, letter_id, "bob")
+    assert (dealt.made, dealt.by, dealt.word) == (False, "ann", "submitted")
+    assert row_of(ours, dealt.run_id).request_id == f"letter:{letter_id}"
+    assert (runs(ours), repeat(ours)) == (2, Counts())
+
+
+def test_a_replay_while_the_store_is_away_is_kept(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    letter_id, desk = refused_plan(ours), desk_of(ours)
+
+    def away(*_: Any) -> Any:
+        raise StoreUnavailable("gone", hint="start it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ours.store.runs, "create_run", away)
+        with pytest.raises(StoreUnavailable) as caught:
+            triage.replay(desk, letter_id, "ann")
+        assert "the decision is kept" in str(caught.value)
+        assert triage.replay(desk, letter_id, "bob").outcome is None
+        assert repeat(ours).failed == 1
+    assert repeat(ours) == Counts(taken=1, moved=1)
+    assert triage.replay(desk, letter_id, "bob").word == "submitted"
+
+
+def test_what_cannot_be_carried_out_leaves_the_letter_open(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the decision and its carrying out somebody takes the run's identity."""
+    letter_id, desk = refused_plan(ours), desk_of(ours)
+    with monkeypatch.context() as patched:
+        patched.setattr(ours.ledger, "accept", crash)
+        with pytest.raises(Crash):
+            triage.replay(desk, letter_id, "ann")
+    read = submission.read({**FIELDS, "goal": "other", "request_id": f"letter:{letter_id}"}, ours.settings)
+    with identity():
+        submission.submit(ours.app, ours.store, ours.ledger, ours.settings, read, "t9")
+    assert repeat(ours) == Counts(taken=1, moved=1)
+    assert status(ours, letter_id) == "open"
+    (decision,) = ours.ledger.triage.decisions(letter_id)
+    assert (decision.outcome or "").startswith("refused:this request_id belongs to run")
+    assert triage.drop(desk, letter_id, "ann", "it is taken").carried_out
+
+
+def test_a_plan_whose_run_is_gone_cannot_be_replayed(ours: Installation) -> None:
+    letter_id = refused_plan(ours)
+    (row,) = ours.ledger.listed(9)
+    ours.ledger.end_run(row.run_id, 1, RunStatus.DEAD_LETTERED, None, 1, 1)
+    ours.ledger.prune(2, 0, 9)
+    with pytest.raises(DecisionRefused, match="has let go of run"):
+        triage.replay(desk_of(ours), letter_id, "ann")
+    assert status(ours, letter_id) == "open"
+
+
+# ---- edited
+
+
+def test_an_edited_plan_passes_the_door_before_anything_is_decided(ours: Installation) -> None:
+    letter_id, desk, known = refused_plan(ours), desk_of(ours), catalogue()
+    with pytest.raises(PayloadDrift) as caught:
+        triage.replay(desk, letter_id, "ann", wish=Wish(edited=plan_for(ours, 3), catalogue=known))
+    assert caught.value.path == "steps.0.params.value"
+    assert (status(ours, letter_id), ours.ledger.triage.decisions(letter_id), runs(ours)) == ("open", [], 1)
+    dealt = triage.replay(desk, letter_id, "ann", wish=Wish(edited=plan_for(ours, "3"), catalogue=known))
+    row = row_of(ours, dealt.run_id)
+    sent = json.loads(row.submission_text)
+    assert (row.planner, sent["plan"], sent["goal"]) == (None, plan_for(ours, "3"), "fulfil it")
+
+
+def refused_submission(ours: Installation, **fields: Any) -> str:
+    with pytest.raises(SubmissionRefused) as caught:
+        submission.read(fields, ours.settings)
+    return submission.bury(ours.app, ours.ledger, ours.settings, caught.value, fields, "task-1")
+
+
+def test_a_submission_is_submitted_again_once_it_is_right(ours: Installation) -> None:
+    letter_id, desk = refused_submission(ours, goal=3, planer="orders.fulfil", request_id="nightly"), desk_of(ours)
+    with pytest.raises(SubmissionRefused) as caught:
+        triage.replay(desk, letter_id, "ann")
+    assert ("goal: " in caught.value.message, "planer: " in caught.value.message) == (True, True)
+    for text, path in (("[1]", None), ('{"goal": ', None), ('{"goal": "g"}', "planner")):
+        with pytest.raises(SubmissionRefused) as caught:
+            triage.replay(desk, letter_id, "ann", wish=Wish(edited=text))
+        assert caught.value.path == path
+    assert status(ours, letter_id) == "open"
+    right = json.dumps({"goal": "3", "planner": "orders.fulfil", "request_id": "nightly"})
+    dealt = triage.replay(desk, letter_id, "ann", wish=Wish(edited=right))
+    assert row_of(ours, dealt.run_id).request_id == "nightly"
+
+
+def test_a_submission_without_a_request_id_gets_the_letter_s(ours: Installation) -> None:
+    letter_id, desk = refused_submission(ours, goal="g"), desk_of(ours)
+    dealt = triage.replay(desk, letter_id, "ann", wish=Wish(planner="orders.fulfil"))
+    assert row_of(ours, dealt.run_id).request_id == f"letter:{letter_id}"
+
+
+def test_a_secret_that_the_letter_does_not_have_is_asked_for(ours: Installation) -> None:
+    letter_id, desk = refused_submission(ours, goal="g", context={"user": {"password": "hunter2!"}}), desk_of(ours)
+    kept = ours.ledger.letter(letter_id)
+    assert kept is not None
+    edited = {**kept.content["submission"], "planner": "orders.fulfil"}
+    with pytest.raises(DecisionRefused) as caught:
+        triage.replay(desk, letter_id, "ann", wish=Wish(edited=json.dumps(edited)))
+    assert caught.value.path == "context.user.password"
+    edited["context"]["user"]["password"] = "hunter3!"
+    assert triage.replay(desk, letter_id, "ann", wish=Wish(edited=json.dumps(edited))).carried_out
+
+
+# ---- a step
+
+
+def told(world: World, step_id: str, generation: int = 1) -> str:
+    content = {"action": "act", "attempts": [{"attempt": "1"}], "generation": generation}
+    return dead_letters.about_step(world.app, world.ledger, world.ref, step_id, generation, "retry_exhausted", content)
+
+
+def failed(world: World) -> str:
+    """The letter about a step that was given up, in a run that failed."""
+    world.accept(on_failure="stop").admit(world.step("a", 0), world.step("b", 1))
+    world.fail("a")
+    world.settle()
+    if world.row.ended_at is None:
+        world.claim("b")
+        world.complete("b", "1")
+        world.settle()
+    assert world.row.status == "failed"
+    return told(world, "a")
+
+
+def generation(world: World) -> int:
+    return world.run.generation
+
+
+def test_a_step_s_run_is_started_over_once(world: World) -> None:
+    letter_id = failed(world)
+    first = triage.replay(world.desk, letter_id, "ann", "the bank is back")
+    again = triage.replay(world.desk, letter_id, "bob")
+    assert (first.outcome, first.run_id, first.step_id) == ("retried:2", world.run_id, "a")
+    assert (again.made, again.by, again.outcome, again.run_id) == (False, "ann", "retried:2", world.run_id)
+    assert (generation(world), world.repeat()) == (2, Counts())
+    (decision,) = world.ledger.decisions_of(world.run_id)
+    assert (decision.kind, decision.made_by, decision.reason) == ("retry", "ann", "the bank is back")
+
+
+def test_a_second_letter_of_a_run_that_was_started_over_asks_for_nothing_more(world: World) -> None:
+    one, other = failed(world), told(world, "b")
+    assert triage.replay(world.desk, one, "ann").outcome == "retried:2"
+    dealt = triage.replay(world.desk, other, "bob")
+    assert (dealt.made, dealt.carried_out, dealt.outcome) == (True, True, "retried:2")
+    assert (generation(world), len(world.ledger.decisions_of(world.run_id))) == (2, 1)
+
+
+def test_many_at_once_start_a_run_over_once(world: World) -> None:
+    letters = [failed(world), told(world, "b")]
+    together = threading.Barrier(4)
+
+    def replay(number: int) -> str | None:
+        together.wait()
+        return triage.replay(world.desk, letters[number % 2], f"p{number}").outcome
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(replay, range(4))) == {"retried:2"}
+    assert (generation(world), world.repeat()) == (2, Counts())
+
+
+@pytest.mark.parametrize("place", ["decide", "reopen_run", "decision_done", "outcome"])
+def test_starting_over_for_a_letter_is_finished_wherever_it_broke_off(
+    world: World, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter_id = failed(world)
+    with monkeypatch.context() as patched:
+        if place == "outcome":
+            patched.setattr(world.ledger.triage, "done", crash)
+        else:
+            patched.setattr(world.ledger, place, crash)
+        with pytest.raises(Crash):
+            triage.replay(world.desk, letter_id, "ann")
+    world.repeat()
+    dealt = triage.replay(world.desk, letter_id, "bob")
+    assert (dealt.made, dealt.by, dealt.outcome) == (False, "ann", "retried:2")
+    assert (generation(world), world.row.status, world.repeat()) == (2, "running", Counts())
+
+
+def test_a_step_whose_run_cannot_be_started_over_stays_a_letter(world: World) -> None:
+    world.accept(on_failure="stop").admit(world.step("a", 0))
+    letter_id = told(world, "a")
+    with pytest.raises(DecisionRefused, match="has not ended"):
+        triage.replay(world.desk, letter_id, "ann")
+    letter = world.ledger.letter(letter_id)
+    assert letter is not None
+    assert letter.status == "open"
+
+
+def test_a_doubt_is_told_and_the_letter_is_open_again(world: World) -> None:
+    world.accept(on_failure="stop", on_doubt="end").admit(world.step("a", 0, effect="once"))
+    world.fail("a", Fact.MAYBE)
+    world.settle()
+    letter_id = told(world, "a")
+    dealt = triage.replay(world.desk, letter_id, "ann")
+    assert (dealt.carried_out, dealt.outcome) == (False, "refused:in_doubt:a")
+    letter = world.ledger.letter(letter_id)
+    assert letter is not None
+    assert letter.status == "open"
+
+
+# ---- what is not replayed; dropped
+
+
+def other_letter(world: World, kind: DeadLetterKind, reason: str = "r") -> str:
+    return dead_letters.write(world.app, world.ledger, kind, reason, f"{kind}{reason}", {}, world.ref, "a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(DeadLetterKind.MESSAGE, "r"), (DeadLetterKind.DELIVERY, "r"), (DeadLetterKind.STEP, "late_effect")],
+)
+def test_what_cannot_be_replayed_says_so_and_stays(world: World, kind: DeadLetterKind, reason: str) -> None:
+    letter_id = other_letter(world, kind, reason)
+    with pytest.raises(DecisionRefused) as caught:
+        triage.replay(world.desk, letter_id, "ann")
+    assert f"mandor dlq drop {letter_id}" in str(caught.value)
+    assert triage.drop(world.desk, letter_id, "ann", "seen").carried_out
+
+
+def test_a_letter_about_a_step_has_no_planner_to_change(world: World) -> None:
+    with pytest.raises(DecisionRefused) as caught:
+        triage.replay(world.desk, failed(world), "ann", wish=Wish(planner="other"))
+    assert caught.value.path == "planner"
+
+
+def test_who_drops_says_why_and_is_named_to_who_comes_later(world: World) -> None:
+    letter_id = failed(world)
+    with pytest.raises(DecisionRefused) as caught:
+        triage.drop(world.desk, letter_id, "ann", " ")
+    assert caught.value.path == "reason"
+    assert triage.drop(world.desk, letter_id, "ann", "a test").word == "dropped"
+    for late in (
+        lambda: triage.replay(world.desk, letter_id, "bob"),
+        lambda: triage.drop(world.desk, letter_id, "bob", "mine"),
+        lambda: triage.foresee(world.desk, letter_id),
+    ):
+        with pytest.raises(DecisionRefused, match=r"dropped by ann at .* \(a test\)"):
+            late()
+    with pytest.raises(NotFound):
+        triage.replay(world.desk, "nothing", "ann")
+
+
+def test_what_a_replay_would_do_is_told_without_doing_it(ours: Installation) -> None:
+    letter_id, desk = refused_plan(ours), desk_of(ours)
+    would = triage.foresee(desk, letter_id)
+    assert (runs(ours), status(ours, letter_id)) == (1, "open")
+    assert would == f"submit run {triage.replay(desk, letter_id, 'ann').run_id}"

@@ -1,0 +1,169 @@
+"""`mandor dlq`, with what is done about letters: replay, edit, drop. Planners and actions are known here."""
+
+import difflib
+from typing import Any
+
+import click
+
+from orchestrator.admission import PayloadDrift
+from orchestrator.cli import dealing, inputs, output
+from orchestrator.cli.command import NO
+from orchestrator.cli.letter_options import about_letters
+from orchestrator.cli.letters import group
+from orchestrator.cli.services import Services, services
+from orchestrator.errors import DecisionRefused, SubmissionRefused
+from orchestrator.replays import Wish
+from workers import loading
+from workers.cli import drafts
+from workers.registry import registry
+
+__all__ = ["group"]
+
+
+@group.command("replay")
+@click.argument("letter_id", metavar="[ID]", required=False)
+@click.option("--planner", "other", metavar="NAME", help="Plan anew, with this planner.")
+@about_letters("--of-planner")
+@dealing.many
+@dealing.signed
+def replay(
+    letter_id: str | None,
+    other: str | None,
+    by: str | None,
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    **wanted: Any,
+) -> None:
+    """Do again what a letter is about, once: who comes second is told who was first, and what came of it.
+
+    A plan or a submission becomes a new run; for a step its run is started over. With a filter it is about the open
+    letters that fit: the command first says how many there are, and more than one take --yes.
+
+    \b
+    Examples:
+      mandor dlq replay ID
+      mandor dlq replay ID --planner llm
+      mandor dlq replay --fingerprint 3f9c0a1b2c3d --dry-run
+      mandor dlq replay --fingerprint 3f9c0a1b2c3d --yes --reason "the price service is back"
+    """
+    from orchestrator import triage
+
+    tools = services()
+    wish = Wish(planner=_known(tools, other))
+    if dry_run:
+        dealing.foresee(letter_id, wanted, lambda one: triage.foresee(tools.desk, one, wish))
+        return
+    dealing.deal(letter_id, wanted, lambda one: triage.replay(tools.desk, one, dealing.who(by), reason, wish), yes=yes)
+
+
+def _known(tools: Services, planner: str | None) -> str | None:
+    """A letter is replayed once: a mistyped name would be the end of it."""
+    if planner is None:
+        return None
+    loading.load_actions(tools.settings)
+    names = [known.name for known in registry.planners()]
+    if planner not in names:
+        close = difflib.get_close_matches(planner, names, n=1)
+        guess = f"; did you mean {close[0]}?" if close else "; `mandor actions list` shows which there are"
+        raise click.UsageError(f"no planner is called {planner!r}{guess}")
+    return planner
+
+
+@group.command("drop")
+@click.argument("letter_id", metavar="[ID]", required=False)
+@about_letters()
+@dealing.many
+@dealing.signed
+def drop(letter_id: str | None, by: str | None, reason: str | None, dry_run: bool, yes: bool, **wanted: Any) -> None:
+    """Say that nothing is to be done about a letter, and why. It stays where it is until its time is over.
+
+    \b
+    Examples:
+      mandor dlq drop ID --reason "a test of ours"
+      mandor dlq drop --fingerprint 3f9c0a1b2c3d --dry-run
+      mandor dlq drop --fingerprint 3f9c0a1b2c3d --yes --reason "that customer has left"
+    """
+    from orchestrator import triage
+
+    if dry_run:
+        dealing.foresee(letter_id, wanted, lambda one: triage.foresee_drop(services().desk, one))
+        return
+    if reason is None:
+        raise click.UsageError("say why nothing is to be done: --reason TEXT")
+    dealing.deal(
+        letter_id, wanted, lambda one: triage.drop(services().desk, one, dealing.who(by), reason or ""), yes=yes
+    )
+
+
+@group.command("edit")
+@click.argument("letter_id", metavar="ID")
+@click.option("--file", "source", metavar="FILE|-", help="What is to stand in its place; else $EDITOR is opened.")
+@click.option("--dry-run", is_flag=True, help="Only judge it.")
+@dealing.signed
+def edit(letter_id: str, source: str | None, dry_run: bool, by: str | None, reason: str | None) -> None:
+    """Correct the plan or the submission that a letter is about, and replay it.
+
+    It passes the same door as any other. Refused, each fault is named, nothing is decided, and what was written in the
+    editor is kept: the next `dlq edit` of this letter goes on with it.
+
+    \b
+    Examples:
+      mandor dlq edit ID
+      mandor dlq edit ID --file plan.json
+      jq '.steps[0].params.value = "3"' plan.json | mandor dlq edit ID --file -
+    """
+    from orchestrator import triage
+
+    tools = services()
+    letter = triage.open_letter(tools.desk, letter_id)
+    loading.load_actions(tools.settings)
+    text, draft = _text(tools, letter, source)
+    wish = Wish(edited=text, catalogue=registry.catalogue())
+    try:
+        if dry_run:
+            _tell_accepted(triage.foresee(tools.desk, letter.id, wish))
+            return
+        dealt = triage.replay(tools.desk, letter.id, dealing.who(by), reason, wish)
+    except (PayloadDrift, SubmissionRefused) as refused:
+        _tell_refused(refused, draft)
+        return
+    if draft is not None:
+        draft.forget()
+    dealing.tell_one(dealt)
+
+
+def _text(tools: Services, letter: Any, source: str | None) -> tuple[str, drafts.Draft | None]:
+    """What is to stand in place of what was refused, and where it is kept if that comes from an editor."""
+    if source is not None:
+        return inputs.read_text(source), None
+    draft = drafts.Draft(tools.settings.home, letter)
+    text = draft.edited()
+    if text is None:
+        raise DecisionRefused(
+            "nothing was changed, so nothing is done", hint="to replay it as it is: `mandor dlq replay`"
+        )
+    return text, draft
+
+
+def _tell_accepted(would: str) -> None:
+    if output.as_json():
+        output.print_json({"verdict": "accept", "errors": [], "would": would})
+    else:
+        output.note(f"accepted: it would {would}")
+
+
+def _tell_refused(refused: PayloadDrift | SubmissionRefused, draft: drafts.Draft | None) -> None:
+    """Each fault by its path."""
+    if isinstance(refused, PayloadDrift):
+        errors = refused.errors()
+    else:
+        errors = [{"path": refused.path, "kind": refused.kind, "message": refused.message}]
+    kept = str(draft.path) if draft else None
+    if output.as_json():
+        output.print_json({"verdict": "reject", "errors": errors, "kept": kept})
+    else:
+        rows = [[error["path"] or "(all of it)", error["kind"], error["message"]] for error in errors]
+        output.print_table(["path", "kind", "message"], rows)
+        output.note("refused: nothing was decided" + (f"; what you wrote is kept in {kept}" if kept else ""))
+    click.get_current_context().exit(NO)
