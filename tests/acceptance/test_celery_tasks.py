@@ -8,7 +8,7 @@ import pytest
 from tests.support.servers import Server
 from tests.support.system import System, running_system, step
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(180)]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.support.installation import Installation, installation
 from tests.support.servers import Server
 from workers.cli import mandor
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 

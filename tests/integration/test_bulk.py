@@ -200,6 +200,7 @@ def test_whoever_breaks_off_is_told_how_far_it_came(
     assert "0 of 2 were decided about" in interrupted["hint"]
 
 
+@pytest.mark.full
 def test_two_people_at_once_decide_once(bench: Workbench, installed: Installation, session: str) -> None:
     runs = [waiting(bench, session, str(number)) for number in range(8)]
     words = [sys.executable, "-m", "workers.cli", "run", "cancel", "--session", session, "--yes", "--json"]
