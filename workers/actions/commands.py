@@ -113,9 +113,9 @@ def run_command(params: RunCommand, ctx: Context) -> CommandResult:
     found = ladder.current(settings())
     rung = found.choose(ctx.policy.min_rung) or _refuse(ctx)
     workspace = ctx.workspace.path
-    hand_to(workspace, found.host.uid, found.host.gid)
     filling = Filling(workspace, ctx.policy, ctx.check)
-    filling.refuse()
+    filling.refuse()  # first: what is too full is not walked through to be handed over
+    hand_to(workspace, found.host.uid, found.host.gid)
     job = Job((*_SHELL, params.command), workspace, _limits(params, ctx.policy))
     try:
         ended = run(rung, found.host, job, filling)
