@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
@@ -162,13 +163,13 @@ class Client:
         self, *, limit: int = 50, before: str | None = None, wanted: LetterFilter = ANY_LETTER
     ) -> list[ListedLetter]:
         """Letters that fit all that is given, newest first, older than the letter `before`: `dlq list --each`."""
-        return self._desk.ledger.triage.listed(limit, before, wanted)
+        return self._desk.ledger.triage.listed(limit, before, self._ours(wanted))
 
     def letter_groups(
         self, *, limit: int = 50, before: tuple[int, str] | None = None, wanted: LetterFilter = ANY_LETTER
     ) -> list[LetterGroup]:
         """Those that say the same together: `mandor dlq list`. before: `newest_at` and `fingerprint` of a group."""
-        return self._desk.ledger.triage.groups(limit, before, wanted)
+        return self._desk.ledger.triage.groups(limit, before, self._ours(wanted))
 
     def letter(self, letter_id: str) -> DeadLetter:
         """One letter with all it holds. NotFound: there is none of this id."""
@@ -203,6 +204,9 @@ class Client:
     def drop(self, letter_id: str, reason: str, *, by: str | None = None) -> Dealt:
         """Say that nothing is to be done about it. DecisionRefused: somebody has dealt with it."""
         return triage.drop(self._desk, letter_id, by or os_user(), reason)
+
+    def _ours(self, wanted: LetterFilter) -> LetterFilter:
+        return replace(wanted, namespace=self._desk.store.keys.namespace)
 
     @property
     def _desk(self) -> Desk:

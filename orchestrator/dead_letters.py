@@ -12,6 +12,7 @@ from orchestrator import dispatch
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
 from orchestrator.recalled import Reads
+from orchestrator.settings import settings
 from orchestrator.store.views import StepState
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit
@@ -69,7 +70,7 @@ def write(
         created_at=time.time_ns() // 1_000_000,
         content=redacted(dict(content), DEEPEST, WHOLE),
     )
-    letter_id = ledger.write_letter(letter, dedup_key)
+    letter_id = ledger.write_letter(letter, dedup_key, settings().namespace)
     if letter_id == letter.id:  # ours is the one that stands
         emit(events.LetterWritten(kind.value, letter_id))
     dispatch.ring(app, letter.model_copy(update={"id": letter_id}).bell())

@@ -55,8 +55,8 @@ class Dealt:
 
 
 def find(desk: Desk, letter_id: str) -> DeadLetter:
-    """The letter. NotFound: there is none of this id."""
-    letter = desk.ledger.letter(letter_id)
+    """The letter. NotFound: there is none of this id in this namespace."""
+    letter = desk.ledger.letter(letter_id, desk.store.keys.namespace)
     if letter is None:
         raise NotFound(f"no dead letter {letter_id}", path="letter_id", hint="`mandor dlq list` shows what there is")
     return letter

@@ -6,6 +6,7 @@ from typing import Any, Final
 import click
 
 from orchestrator.cli.moments import Moment
+from orchestrator.cli.services import services
 from orchestrator.ledger import LetterFilter
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 
@@ -34,10 +35,10 @@ def about_letters(planner: str = "--planner") -> Callable[[Callable[..., None]],
 
 
 def asked_for(wanted: Mapping[str, Any]) -> LetterFilter:
-    """The filter that these options say; a status of `all` is none."""
+    """The filter that these options say, in this installation's namespace; a status of `all` is none."""
     said = {name: value for name, value in wanted.items() if value is not None and value != "all"}
     if "kind" in said:
         said["kind"] = DeadLetterKind(said["kind"])
     if "status" in said:
         said["status"] = DeadLetterStatus(said["status"])
-    return LetterFilter(**said)
+    return LetterFilter(**said, namespace=services().settings.namespace)

@@ -128,7 +128,7 @@ def show(letter_id: str) -> None:
       mandor dlq show ID --json | jq -r '.attempts[0].raw'
     """
     with waiting_for("asking the ledger"):
-        told = whole(services().ledger, letter_id)
+        told = whole(services().ledger, letter_id, services().settings.namespace)
     if output.as_json():
         output.print_json(told)
     else:
@@ -154,9 +154,9 @@ def export(**wanted: Any) -> None:
         before = page[-1].id
 
 
-def whole(ledger: Ledger, letter_id: str) -> dict[str, Any]:
+def whole(ledger: Ledger, letter_id: str, namespace: str) -> dict[str, Any]:
     """All that is known of a letter, as --json prints it."""
-    listed = ledger.triage.one(letter_id)
+    listed = ledger.triage.one(letter_id, namespace)
     if listed is None:
         raise NotFound(f"no dead letter {letter_id}", path="letter_id", hint="`mandor dlq list` shows what there is")
     return _told(ledger, listed)

@@ -298,14 +298,15 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.record_changes(connection, run_id)
 
-    def write_letter(self, letter: DeadLetter, dedup_key: str) -> str:
+    def write_letter(self, letter: DeadLetter, dedup_key: str, namespace: str) -> str:
         """Keep a dead letter; answers the id of the letter that stands.
 
-        dedup_key: what was given up on, and in which generation. A repeat, also with another id or content, changes
-        nothing. Whoever writes it before a transition finds it when that is repeated after a crash.
+        namespace: of who writes it; a letter about a run is of the run's. dedup_key: what was given up on, and in which
+        generation. A repeat, also with another id or content, changes nothing. Whoever writes it before a transition
+        finds it when that is repeated after a crash.
         """
         with self._database.writing() as connection:
-            return letters.write(connection, letter, dedup_key)
+            return letters.write(connection, letter, dedup_key, namespace)
 
     def letters(
         self, limit: int, before: str | None = None, kind: DeadLetterKind | None = None, run_id: str | None = None
@@ -314,10 +315,10 @@ class Ledger:
         with self._database.reading() as connection:
             return letters.page(connection, limit, before, kind, run_id)
 
-    def letter(self, letter_id: str) -> DeadLetter | None:
-        """One letter with all its content."""
+    def letter(self, letter_id: str, namespace: str | None = None) -> DeadLetter | None:
+        """One letter with all its content; of one namespace."""
         with self._database.reading() as connection:
-            return letters.one(connection, letter_id)
+            return letters.one(connection, letter_id, namespace)
 
     def census(self) -> Census:
         """How much is still waited for."""

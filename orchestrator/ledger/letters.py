@@ -21,10 +21,11 @@ REOPENED: Final = {"status": DeadLetterStatus.OPEN}
 # ---- written
 
 
-def write(connection: Connection, letter: DeadLetter, dedup_key: str) -> str:
+def write(connection: Connection, letter: DeadLetter, dedup_key: str, namespace: str) -> str:
     """Keep a dead letter, once per dedup_key; answers the id of the one that stands."""
-    dedup_hash = hashlib.sha256(dedup_key.encode("utf-8", "backslashreplace")).hexdigest()
-    values = _values(letter) | _labels(connection, letter)
+    cause = dedup_key if letter.run_id else f"{namespace} {dedup_key}"  # what is no run's may happen to others as well
+    dedup_hash = hashlib.sha256(cause.encode("utf-8", "backslashreplace")).hexdigest()
+    values = _values(letter) | _labels(connection, letter, namespace)
     insert_absent(connection, dead_letters, values | {"dedup_hash": dedup_hash})
     found = select(dead_letters.c.id).where(dead_letters.c.dedup_hash == dedup_hash)
     return str(connection.execute(found).scalar_one())
@@ -37,15 +38,17 @@ def _values(letter: DeadLetter) -> dict[str, Any]:
     return values | {"reason": writes.writable(letter.reason), "content_text": content}
 
 
-def _labels(connection: Connection, letter: DeadLetter) -> dict[str, str | None]:
-    """What it is found by. Its run may be deleted before it is, so its planner and session are noted here."""
-    of_run = select(runs.c.planner, runs.c.session_id).where(runs.c.run_id == letter.run_id)
+def _labels(connection: Connection, letter: DeadLetter, namespace: str) -> dict[str, str | None]:
+    """What it is found by, and whose it is: its run's, else of the `namespace` that writes it. Its run may be deleted
+    before it is, so what is known of that is noted here."""
+    of_run = select(runs.c.planner, runs.c.session_id, runs.c.namespace).where(runs.c.run_id == letter.run_id)
     run = connection.execute(of_run).one_or_none() if letter.run_id else None
     return {
         "fingerprint": fingerprint(letter.kind.value, letter.reason, letter.content),
         "action": _word(letter.content.get("action")),
         "planner": run.planner if run else _word(letter.content.get("planner")),
         "session_id": run.session_id if run else None,
+        "namespace": (run.namespace if run else "") or namespace,
     }
 
 
@@ -68,9 +71,9 @@ def page(
     return [as_letter(row) for row in connection.execute(query.limit(limit))]
 
 
-def one(connection: Connection, letter_id: str) -> DeadLetter | None:
-    """One letter."""
-    row = connection.execute(select(dead_letters).where(dead_letters.c.id == letter_id)).one_or_none()
+def one(connection: Connection, letter_id: str, namespace: str | None) -> DeadLetter | None:
+    """One letter; of one namespace."""
+    row = connection.execute(select(dead_letters).where(*_named(letter_id, namespace))).one_or_none()
     return as_letter(row) if row else None
 
 
@@ -94,9 +97,9 @@ def listed(connection: Connection, limit: int, before: str | None, wanted: Lette
     return [ListedLetter(**row) for row in connection.execute(query).mappings()]
 
 
-def listed_one(connection: Connection, letter_id: str) -> ListedLetter | None:
-    """The same of one letter."""
-    row = connection.execute(_listing().where(dead_letters.c.id == letter_id)).mappings().one_or_none()
+def listed_one(connection: Connection, letter_id: str, namespace: str | None) -> ListedLetter | None:
+    """The same of one letter; of one namespace."""
+    row = connection.execute(_listing().where(*_named(letter_id, namespace))).mappings().one_or_none()
     return ListedLetter(**row) if row else None
 
 
@@ -156,16 +159,27 @@ def _conditions(wanted: LetterFilter) -> list[ColumnElement[bool]]:
         found.append(column.created_at >= wanted.since)
     if wanted.until is not None:
         found.append(column.created_at < wanted.until)
-    return found
+    return found + _of(wanted.namespace)
+
+
+def _named(letter_id: str, namespace: str | None) -> list[ColumnElement[bool]]:
+    return [dead_letters.c.id == letter_id, *_of(namespace)]
+
+
+def _of(namespace: str | None) -> list[ColumnElement[bool]]:
+    """Of a namespace, or nobody's: those of before that nobody has dealt with."""
+    return [] if namespace is None else [dead_letters.c.namespace.in_((namespace, ""))]
 
 
 # ---- decided about
 
 
 def decide(connection: Connection, values: dict[str, Any], status: DeadLetterStatus) -> LetterDecision | Taken:
-    """Keep a decision about an open letter, whose state that ends. Taken: it was not open any more, or never was."""
-    mine = update(dead_letters).where(dead_letters.c.id == values["letter_id"], dead_letters.c.status == "open")
-    if connection.execute(mine.values(status=status)).rowcount != 1:
+    """Keep a decision about an open letter, whose state that ends; a letter that was nobody's is the decider's.
+    Taken: it was not open any more, or never was, or not for this namespace."""
+    named = _named(values["letter_id"], values["namespace"])
+    mine = update(dead_letters).where(*named, dead_letters.c.status == "open")
+    if connection.execute(mine.values(status=status, namespace=values["namespace"])).rowcount != 1:
         return Taken(standing(connection, values["letter_id"]))
     decision = LetterDecision(id=str(uuid.uuid4()), **values)
     connection.execute(

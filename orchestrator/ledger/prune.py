@@ -35,6 +35,9 @@ def forget_letters(connection: Connection, before: int, limit: int) -> int:
         letter_decisions.c.letter_id == dead_letters.c.id, letter_decisions.c.done_at.is_(None)
     )
     old = select(dead_letters.c.id).where(dead_letters.c.created_at < before, ~waits.exists())
-    going = list(connection.execute(old.order_by(dead_letters.c.created_at).limit(limit).with_for_update()).scalars())
+    held = list(connection.execute(old.order_by(dead_letters.c.created_at).limit(limit).with_for_update()).scalars())
+    # Whoever decided while this waited for the row is seen by the next statement only (PostgreSQL's READ COMMITTED).
+    still = select(dead_letters.c.id).where(dead_letters.c.id.in_(held), ~waits.exists())
+    going = list(connection.execute(still).scalars())
     connection.execute(delete(letter_decisions).where(letter_decisions.c.letter_id.in_(going)))
     return connection.execute(delete(dead_letters).where(dead_letters.c.id.in_(going))).rowcount

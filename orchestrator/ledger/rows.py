@@ -97,7 +97,9 @@ class ListedLetter:
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which letters are looked for; None asks for nothing. since, until: written at or after, before."""
+    """Which letters are looked for; None asks for nothing. since, until: written at or after, before; namespace: of
+    whose letters.
+    """
 
     kind: DeadLetterKind | None = None
     status: DeadLetterStatus | None = None
@@ -108,6 +110,7 @@ class LetterFilter:
     run_id: str | None = None
     since: int | None = None
     until: int | None = None
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,7 @@ dead_letters = Table(
     Column("action", Text),
     Column("planner", Text),
     Column("session_id", Text),
+    Column("namespace", String(NAMESPACE), nullable=False, server_default=""),
     one_of("kind", DeadLetterKind),
     one_of("status", DeadLetterStatus),
     UniqueConstraint("dedup_hash", name="one_letter_per_cause"),

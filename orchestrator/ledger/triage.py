@@ -27,10 +27,10 @@ class Triage:
         with self._read() as connection:
             return letters.listed(connection, limit, before, wanted)
 
-    def one(self, letter_id: str) -> ListedLetter | None:
-        """What a list tells of one letter."""
+    def one(self, letter_id: str, namespace: str | None = None) -> ListedLetter | None:
+        """What a list tells of one letter; of one namespace."""
         with self._read() as connection:
-            return letters.listed_one(connection, letter_id)
+            return letters.listed_one(connection, letter_id, namespace)
 
     def groups(
         self, limit: int, before: tuple[int, str] | None = None, wanted: LetterFilter = ANY_LETTER

@@ -12,7 +12,7 @@ from orchestrator.errors import ConfigError, NotFound
 from orchestrator.ledger import reads
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.rows import Accepted, AcceptedRun, ConflictingSubmission, Epoch, PlannerAnswer, StoredPlan
-from orchestrator.ledger.tables import decisions, epochs, planner_answers, plans, run_words, runs
+from orchestrator.ledger.tables import dead_letters, decisions, epochs, planner_answers, plans, run_words, runs
 from schemas.states import RunStatus
 
 
@@ -30,9 +30,13 @@ def accept(connection: Connection, run: AcceptedRun, now: int) -> Accepted | Con
 
 
 def claim_run(connection: Connection, run_id: str, namespace: str) -> bool:
-    """Say whose a run is of which that was not noted."""
+    """Say whose a run is of which that was not noted, with the letters about it."""
     nobodys = update(runs).where(runs.c.run_id == run_id, runs.c.namespace == "")
-    return connection.execute(nobodys.values(namespace=namespace)).rowcount == 1
+    claimed = connection.execute(nobodys.values(namespace=namespace)).rowcount == 1
+    if claimed:
+        told = update(dead_letters).where(dead_letters.c.run_id == run_id, dead_letters.c.namespace == "")
+        connection.execute(told.values(namespace=namespace))
+    return claimed
 
 
 def store_plan(connection: Connection, plan: StoredPlan) -> StoredPlan:

@@ -80,7 +80,7 @@ def test_letters_are_listed_by_what_they_say(ours: Installation, capsys: pytest.
 
 def test_letters_are_exported_whole_as_lines(ours: Installation, capsys: pytest.CaptureFixture[str]) -> None:
     letters = [refused_plan(ours, number) for number in range(3)]
-    ours.ledger.triage.drop(letters[0], "ns", "ann", "a test")
+    ours.ledger.triage.drop(letters[0], ours.settings.namespace, "ann", "a test")
     lines = [json.loads(line) for line in says(capsys, "export").splitlines()]
     assert [line["id"] for line in lines] == letters[::-1]
     assert lines[0]["attempts"][0]["raw"] == f'{{"steps": "{HOSTILE}"}}'

@@ -66,7 +66,7 @@ def test_an_installation_at_rest(ours: Installation) -> None:
 def test_what_waits_is_counted_and_has_an_age(ours: Installation) -> None:
     refs = [submit(ours, f"r{number}") for number in range(3)]
     ours.ledger.decide(refs[0].run_id, 1, "pause", "ada", None)
-    ours.ledger.write_letter(letter_named("r0"), "a letter")
+    ours.ledger.write_letter(letter_named("r0"), "a letter", ours.settings.namespace)
     queue = ours.queue("plan")
     found = scrape(ours)
     assert found["mandor_runs_open"] == 3

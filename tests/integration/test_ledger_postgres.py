@@ -7,19 +7,22 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
 import pytest
 from sqlalchemy import text, update
 
 from orchestrator.errors import ConfigError, LedgerMissing, LedgerUnavailable
-from orchestrator.ledger import ANY_RUN, Fresh, Ledger, open_ledger, reads
+from orchestrator.ledger import ANY_RUN, Fresh, Ledger, Pruned, letters, open_ledger, reads
 from orchestrator.ledger.engine import Database
 from orchestrator.ledger.tables import REVISION, VERSION_TABLE, runs
+from schemas.dead_letter import DeadLetterStatus
 from schemas.states import RunStatus
-from tests.support.ledgers import accepted, databases
+from tests.support.ledgers import NAMESPACE, accepted, databases, letter_named
 from tests.support.postgres import PASSWORD, Postgres, binary, running_postgres
 from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 TOKEN = "step:plan:0:hash"
 
@@ -154,6 +157,27 @@ def test_a_row_that_is_held_is_waited_for_and_then_told_as_locked(ledger: Ledger
         accepted(impatient, "order-2")  # nobody holds what this is about
     assert impatient.end_run(run_id, 1, RunStatus.FAILED, None, 2, 1)
     impatient.close()
+
+
+def test_a_letter_stays_about_which_something_was_decided_while_its_deletion_waited(ledger: Ledger, url: str) -> None:
+    ledger.write_letter(letter_named("a"), "a", NAMESPACE)
+    about = {"letter_id": "a", "namespace": NAMESPACE, "kind": "replay", "details_text": "{}", "made_by": "ann"}
+    deciding, pruning = Database(url), open_ledger(url)
+    with ThreadPoolExecutor(1) as pool, closing(deciding), closing(pruning):
+        with deciding.writing() as connection:
+            made = letters.decide(connection, {**about, "reason": None, "created_at": 1}, DeadLetterStatus.REPLAYED)
+            pruned = pool.submit(pruning.prune, 0, 5, 10)
+            eventually(lambda: waiting_for_a_row(ledger))
+        assert pruned.result(60) == Pruned(0, 0)
+    assert ledger.triage.pending(9, NAMESPACE) == [made]
+    assert ledger.letter("a") is not None
+
+
+def waiting_for_a_row(ledger: Ledger) -> int:
+    """How many sessions on this ledger wait for another's lock."""
+    waits = "wait_event_type = 'Lock' AND datname = current_database()"
+    with ledger.begin() as connection:
+        return int(connection.execute(text(f"SELECT count(*) FROM pg_stat_activity WHERE {waits}")).scalar_one())
 
 
 def test_a_transaction_of_ones_own_has_no_other_beside_it(ledger: Ledger, url: str) -> None:

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from orchestrator import app as celery_app
 from orchestrator import dead_letters, dispatch, submission, triage
 from orchestrator.admission import PayloadDrift
+from orchestrator.cli import letters as letters_cli
+from orchestrator.cli.command import run as run_command
 from orchestrator.decisions import Desk
 from orchestrator.errors import DecisionRefused, NotFound, StoreUnavailable, SubmissionRefused
 from orchestrator.ledger import LedgerRun
@@ -22,9 +25,10 @@ from orchestrator.telemetry.logs import identity
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
 from schemas.states import Fact, RunStatus
-from tests.support.installation import Installation, installation
+from tests.support.installation import Installation, installation, lasting_installation
 from tests.support.servers import Server
 from tests.support.world import World, world_on
+from workers.cli import mandor
 from workers.context import Context
 from workers.registry import Registry
 
@@ -49,6 +53,14 @@ def ours(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[Insta
 @pytest.fixture
 def world(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[World]:
     with world_on(redis_server, namespace, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def theirs(ours: Installation, redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[Installation]:
+    """Another installation on the same ledger."""
+    name = f"{namespace}b"
+    with lasting_installation(redis_server.url, tmp_path, namespace=name, queue_prefix=f"{name}.", shards=2) as made:
         yield made
 
 
@@ -415,6 +427,51 @@ def test_who_drops_says_why_and_is_named_to_who_comes_later(world: World) -> Non
             late()
     with pytest.raises(NotFound):
         triage.replay(world.desk, "nothing", "ann")
+
+
+# ---- a ledger of several installations
+
+
+def dlq(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert run_command(mandor, ["dlq", *arguments]) == code
+    return capsys.readouterr().out
+
+
+def test_letters_of_others_are_neither_seen_nor_touched(
+    ours: Installation, theirs: Installation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(celery_app, "app", ours.app)
+    mine = refused_plan(ours)
+    with theirs.in_force():
+        of_run = refused_plan(theirs, "t2")
+        refused = SubmissionRefused("no planner", path="planner")
+        of_none = submission.bury(theirs.app, theirs.ledger, theirs.settings, refused, FIELDS, "t3")
+    listed = json.loads(dlq(capsys, "list", "--json"))["dead_letters"]
+    groups = json.loads(dlq(capsys, "list", "--groups", "--json"))["groups"]
+    exported = map(json.loads, dlq(capsys, "export").splitlines())
+    assert [[one["id"] for one in found] for found in (listed, exported)] == [[mine], [mine]]
+    assert [(group["newest_id"], group["count"]) for group in groups] == [(mine, 1)]
+    dealt = json.loads(dlq(capsys, "replay", "--kind", "plan", "--yes", "--json"))["letters"]
+    assert [row["letter_id"] for row in dealt] == [mine]
+    dlq(capsys, "drop", "--kind", "submission", "--reason", "a test", "--yes")
+    assert [status(theirs, one) for one in (of_run, of_none)] == ["open", "open"]
+
+
+def test_a_letter_of_others_is_not_found(ours: Installation, theirs: Installation) -> None:
+    with theirs.in_force():
+        letter_id = refused_plan(theirs)
+    desk = desk_of(ours)
+    for touch in (
+        lambda: triage.find(desk, letter_id),
+        lambda: triage.open_letter(desk, letter_id),
+        lambda: triage.replay(desk, letter_id, "ann"),
+        lambda: triage.drop(desk, letter_id, "ann", "a test"),
+        lambda: letters_cli.whole(ours.ledger, letter_id, ours.settings.namespace),
+    ):
+        with pytest.raises(NotFound, match="no dead letter"):
+            touch()
+    assert (status(theirs, letter_id), ours.ledger.triage.decisions(letter_id)) == ("open", [])
+    assert triage.drop(desk_of(theirs), letter_id, "bob", "ours").carried_out
 
 
 def test_what_a_replay_would_do_is_told_without_doing_it(ours: Installation) -> None:

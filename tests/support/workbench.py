@@ -117,7 +117,7 @@ class Workbench:
             created_at=1,
             content=letter.content,
         )
-        return self.ledger.write_letter(kept, letter.dedup_key)
+        return self.ledger.write_letter(kept, letter.dedup_key, self.settings.namespace)
 
 
 @dataclass(frozen=True)

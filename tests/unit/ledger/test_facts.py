@@ -170,8 +170,8 @@ def test_decisions_come_oldest_first(ticking: Ledger) -> None:
 
 
 def test_one_letter_stands_for_a_cause(ledger: Ledger) -> None:
-    assert ledger.write_letter(letter_named("l1"), "plan:r:1") == "l1"
-    assert ledger.write_letter(letter_named("l2"), "plan:r:1") == "l1"
+    assert ledger.write_letter(letter_named("l1"), "plan:r:1", NAMESPACE) == "l1"
+    assert ledger.write_letter(letter_named("l2"), "plan:r:1", NAMESPACE) == "l1"
     assert ledger.letter("l1") == letter_named("l1")
     assert ledger.letter("l2") is None
 
@@ -179,7 +179,7 @@ def test_one_letter_stands_for_a_cause(ledger: Ledger) -> None:
 def test_a_letter_holds_whatever_was_sent(ledger: Ledger) -> None:
     hostile = {"raw": "half a pair \ud800, a NUL \x00, and \u2028"}
     letter = letter_named("l1").model_copy(update={"content": hostile, "reason": "bad \ud800\x00 text"})
-    ledger.write_letter(letter, "message:\ud800\x00" + "long" * 1_000)
+    ledger.write_letter(letter, "message:\ud800\x00" + "long" * 1_000, NAMESPACE)
     stands = ledger.letter("l1")
     assert stands is not None
     assert stands.content == hostile
@@ -189,11 +189,10 @@ def test_a_letter_holds_whatever_was_sent(ledger: Ledger) -> None:
 def test_letters_are_listed_newest_first_by_kind_and_run(ledger: Ledger) -> None:
     run_id = accepted(ledger, "order-1").run_id
     for number in range(4):
-        ledger.write_letter(
-            letter_named(f"l{number}", created_at=number, run_id=run_id if number % 2 else None), f"{number}"
-        )
+        letter = letter_named(f"l{number}", created_at=number, run_id=run_id if number % 2 else None)
+        ledger.write_letter(letter, f"{number}", NAMESPACE)
     step = letter_named("s", created_at=9).model_copy(update={"kind": DeadLetterKind.STEP})
-    ledger.write_letter(step, "s")
+    ledger.write_letter(step, "s", NAMESPACE)
     assert [letter.id for letter in ledger.letters(3)] == ["s", "l3", "l2"]
     assert [letter.id for letter in ledger.letters(9, before="l2")] == ["l1", "l0"]
     assert [letter.id for letter in ledger.letters(9, kind=DeadLetterKind.STEP)] == ["s"]

@@ -14,9 +14,10 @@ from tests.support.ledgers import letter_named, run_named
 
 
 def keep(ledger: Ledger, letter_id: str, at: int, kind: str = "step", reason: str = "r", **content: Any) -> DeadLetter:
+    """A letter of the namespace `ns`, which has no run."""
     letter = letter_named(letter_id, created_at=at)
     letter = letter.model_copy(update={"kind": DeadLetterKind(kind), "reason": reason, "content": content})
-    ledger.write_letter(letter, letter_id)
+    ledger.write_letter(letter, letter_id, "ns")
     return letter
 
 
@@ -34,7 +35,7 @@ def test_letters_are_found_by_what_they_are_about(ledger: Ledger) -> None:
     run_id = accepted_in(ledger, "s1")
     keep(ledger, "a", 1, action="pay")
     keep(ledger, "b", 2, "plan", planner="ours")
-    ledger.write_letter(letter_named("c", created_at=3, run_id=run_id), "c")
+    ledger.write_letter(letter_named("c", created_at=3, run_id=run_id), "c", "ns")
     assert ids(ledger) == ["c", "b", "a"]
     assert ids(ledger, action="pay") == ["a"]
     assert ids(ledger, planner="ours") == ["b"]
@@ -47,7 +48,7 @@ def test_letters_are_found_by_what_they_are_about(ledger: Ledger) -> None:
 
 def test_what_a_letter_is_found_by_outlives_its_run(ledger: Ledger) -> None:
     run_id = accepted_in(ledger, "s1")
-    ledger.write_letter(letter_named("c", created_at=9, run_id=run_id), "c")
+    ledger.write_letter(letter_named("c", created_at=9, run_id=run_id), "c", "ns")
     ledger.end_run(run_id, 1, RunStatus.FAILED, None, 1, 1)
     assert ledger.prune(5, 5, 10) == Pruned(1, 0)
     assert ids(ledger, planner="counting", session_id="s1") == ["c"]
@@ -71,6 +72,48 @@ def test_letters_that_say_the_same_are_one_group(ledger: Ledger) -> None:
     ledger.triage.drop("a4", "ns", "ann", "a test")
     (left, *_) = ledger.triage.groups(9, wanted=LetterFilter(status=DeadLetterStatus.OPEN))
     assert (left.count, left.newest.id) == (4, "a3")
+
+
+def whose(ledger: Ledger, namespace: str) -> dict[str, Any]:
+    """What a namespace is told of letters."""
+    wanted = LetterFilter(namespace=namespace)
+    return {
+        "listed": ids(ledger, namespace=namespace),
+        "groups": {group.newest.id: group.count for group in ledger.triage.groups(9, wanted=wanted)},
+        "count": ledger.triage.count(wanted),
+        "found": [one for one in "abcd" if ledger.letter(one, namespace) and ledger.triage.one(one, namespace)],
+    }
+
+
+def test_a_namespace_has_letters_of_its_own(ledger: Ledger) -> None:
+    keep(ledger, "a", 1)
+    run = run_named("r", namespace="theirs")
+    ledger.accept(run)
+    ledger.write_letter(letter_named("b", created_at=2, run_id=run.run_id), "b", "ns")
+    ledger.write_letter(letter_named("c", created_at=3), "c", "theirs")
+    assert whose(ledger, "ns") == {"listed": ["a"], "groups": {"a": 1}, "count": 1, "found": ["a"]}
+    assert whose(ledger, "theirs") == {"listed": ["c", "b"], "groups": {"c": 2}, "count": 2, "found": ["b", "c"]}
+    assert ledger.triage.drop("b", "ns", "ann", "not ours") == Taken(None)
+    assert ledger.triage.replay("c", "ns", "ann", None, "{}") == Taken(None)
+    assert ids(ledger, status=DeadLetterStatus.OPEN) == ["c", "b", "a"]
+
+
+def test_what_is_no_runs_may_happen_to_each_namespace(ledger: Ledger) -> None:
+    names = ("ns", "theirs", "ns")
+    stand = [ledger.write_letter(letter_named(one), "message:m", name) for one, name in zip("abc", names, strict=True)]
+    assert stand == ["a", "b", "a"]
+    assert (ids(ledger, namespace="ns"), ids(ledger, namespace="theirs")) == (["a"], ["b"])
+
+
+def test_a_letter_of_nobody_is_everybodys_until_one_deals_with_it_or_has_its_run(ledger: Ledger) -> None:
+    run = run_named("r", namespace="")
+    ledger.accept(run)
+    ledger.write_letter(letter_named("a", created_at=1, run_id=run.run_id), "a", "")
+    ledger.write_letter(letter_named("b", created_at=2), "b", "")
+    assert ids(ledger, namespace="ns") == ids(ledger, namespace="theirs") == ["b", "a"]
+    assert ledger.claim_run(run.run_id, "ns")
+    assert isinstance(ledger.triage.drop("b", "theirs", "ann", "seen"), LetterDecision)
+    assert (ids(ledger, namespace="ns"), ids(ledger, namespace="theirs")) == (["a"], ["b"])
 
 
 def test_of_many_at_once_one_decides_and_the_others_are_told(ledger: Ledger) -> None:

@@ -104,7 +104,8 @@ def test_runs_of_before_are_found_by_planner_and_action(places: Places) -> None:
     ledger.close()
 
 
-def test_letters_of_before_are_grouped_and_found(places: Places) -> None:
+@pytest.mark.parametrize(("known", "only"), [(("mandor",), True), (("mandor", "theirs"), False)])
+def test_letters_of_before_are_grouped_and_found(places: Places, known: tuple[str, ...], only: bool) -> None:
     url = places.unmade()
     old = Database(url)
     old.prepare()
@@ -112,18 +113,23 @@ def test_letters_of_before_are_grouped_and_found(places: Places) -> None:
         command.upgrade(alembic_config(connection), "0005")
         values = asdict(run_named("r", session_id="s")) | {"status": "accepted"}
         connection.execute(insert(runs).values(**values, accepted_at=1, generation=1, version=0))
-        later = ("fingerprint", "action", "planner", "session_id")
-        for number in range(3):
+        later = ("fingerprint", "action", "planner", "session_id", "namespace")
+        for namespace in known:
+            connection.execute(insert(epochs).values(namespace=namespace, epoch="e", shards=16, created_at=1))
+        for number in range(4):
             letter: dict[str, object] = {"id": f"l{number}", "dedup_hash": f"{number}", "kind": "step", "step_id": None}
             letter |= {"reason": f"order {number} is gone", "status": "open", "created_at": number}
-            letter |= {"run_id": run_named("r", session_id="s").run_id, "content_text": '{"action":"pay"}'}
+            run_id = run_named("r", session_id="s").run_id if number < 3 else None
+            letter |= {"run_id": run_id, "content_text": '{"action":"pay"}'}
             columns = [column for column in dead_letters.c if column.name not in later]
             connection.execute(insert(table("dead_letters", *(column_of(one.name) for one in columns))).values(letter))
     old.close()
     ledger = open_ledger(url)
     ledger.upgrade()
     (group,) = ledger.triage.groups(9)
-    assert (group.count, group.newest.id) == (3, "l2")
+    assert (group.count, group.newest.id) == (4, "l3")
     about = LetterFilter(action="pay", planner="counting", session_id="s")
     assert ledger.triage.count(about) == 3
+    assert ledger.triage.count(LetterFilter(namespace="mandor")) == 4
+    assert ledger.triage.count(LetterFilter(namespace="theirs")) == (0 if only else 1)
     ledger.close()

@@ -19,7 +19,7 @@ from orchestrator.supervisors import prune_ledger
 from orchestrator.supervisors.passes import Counts
 from orchestrator.supervisors.prune_ledger import DAY_MS
 from schemas.states import EffectClass, RunStatus
-from tests.support.ledgers import Places, accepted, letter_named, run_named
+from tests.support.ledgers import NAMESPACE, Places, accepted, letter_named, run_named
 from tests.support.shop import engine_for
 from workers.cli import mandor
 
@@ -108,7 +108,7 @@ def test_batches_are_bounded_and_the_oldest_go_first(ledger: Ledger) -> None:
 def test_letters_have_an_age_of_their_own(kept: Ledger) -> None:
     run_id = whole_run(kept, "old", 1)
     for number in range(4):
-        kept.write_letter(letter_named(f"l{number}", created_at=number, run_id=run_id), f"{number}")
+        kept.write_letter(letter_named(f"l{number}", created_at=number, run_id=run_id), f"{number}", NAMESPACE)
     assert kept.prune(10, 3, 2) == Pruned(1, 2)
     assert [letter.id for letter in kept.letters(9, run_id=run_id)] == ["l3", "l2"]
     assert kept.prune(10, 3, 2) == Pruned(0, 1)
@@ -140,7 +140,7 @@ def aged(ledger: Ledger, number: int, days: int) -> None:
     """A run that has ended, and a letter, so many days ago."""
     at = ledger.now_ms() - days * DAY_MS
     ledger.end_run(accepted(ledger, f"r{number}").run_id, 1, RunStatus.SUCCEEDED, None, 9, at)
-    ledger.write_letter(letter_named(f"l{number}", created_at=at), f"{number}")
+    ledger.write_letter(letter_named(f"l{number}", created_at=at), f"{number}", NAMESPACE)
 
 
 def test_a_pass_deletes_what_the_settings_call_old(ledger: Ledger) -> None:

@@ -1,4 +1,4 @@
-"""What letters are grouped and found by, and what people decide about them.
+"""What letters are grouped and found by, whose they are, and what people decide about them.
 
 Revision ID: 0007
 """
@@ -19,17 +19,19 @@ PAGE = 200
 letters = sa.table(
     "dead_letters",
     *(sa.column(name) for name in ("id", "kind", "run_id", "reason", "content_text")),
-    *(sa.column(name) for name in ("fingerprint", "action", "planner", "session_id")),
+    *(sa.column(name) for name in ("fingerprint", "action", "planner", "session_id", "namespace")),
 )
-runs = sa.table("runs", *(sa.column(name) for name in ("run_id", "planner", "session_id")))
+runs = sa.table("runs", *(sa.column(name) for name in ("run_id", "planner", "session_id", "namespace")))
 
 
 def upgrade() -> None:
     op.add_column("dead_letters", sa.Column("fingerprint", sa.String(length=12), nullable=False, server_default=""))
     for name in ("action", "planner", "session_id"):
         op.add_column("dead_letters", sa.Column(name, sa.Text(), nullable=True))
+    op.add_column("dead_letters", sa.Column("namespace", sa.String(length=32), nullable=False, server_default=""))
+    only = only_namespace()
     for page in pages():
-        label(page)
+        label(page, only)
     op.create_index("letters_by_trouble", "dead_letters", ["status", "fingerprint", "created_at"], unique=False)
     create_letter_decisions()
 
@@ -55,7 +57,13 @@ def create_letter_decisions() -> None:
     op.create_index("letter_decisions_pending", "letter_decisions", ["done_at", "created_at", "id"], unique=False)
 
 
-def label(page: list[Any]) -> None:
+def only_namespace() -> str:
+    """Where one installation has used the ledger, a letter without a run is its own. Else nobody's."""
+    known = list(op.get_bind().execute(sa.text("SELECT namespace FROM epochs")).scalars())
+    return known[0] if len(known) == 1 else ""
+
+
+def label(page: list[Any], only: str) -> None:
     found = {row.run_id for row in page if row.run_id}
     known = {row.run_id: row for row in op.get_bind().execute(sa.select(runs).where(runs.c.run_id.in_(found)))}
     for row in page:
@@ -65,6 +73,7 @@ def label(page: list[Any]) -> None:
         }
         values = {"fingerprint": fingerprint(row.kind, row.reason, content), "action": said["action"]}
         values |= {"planner": run.planner if run else said["planner"], "session_id": run.session_id if run else None}
+        values["namespace"] = run.namespace if run else only
         op.get_bind().execute(sa.update(letters).where(letters.c.id == row.id).values(**values))
 
 
