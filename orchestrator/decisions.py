@@ -193,7 +193,7 @@ def _make(
     try:
         _carry_out_up_to(desk, row.run_id, made)
     except StoreError as away:
-        away.hint = f"the decision is kept, and carried out when that is mended ({away.hint})"
+        away.also("the decision is kept, and carried out when this is mended")
         raise
     return _decided(desk, made)
 

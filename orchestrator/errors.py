@@ -41,6 +41,10 @@ class MandorError(Exception):
         mend = f" ({self.hint})" if self.hint else ""
         return f"{where}{self.message}{mend}"
 
+    def also(self, said: str) -> None:
+        """Add to the hint."""
+        self.hint = f"{self.hint}; {said}" if self.hint else said
+
     def as_json(self) -> dict[str, str | None]:
         """The shape every command prints under `--json`."""
         return {"kind": self.kind, "message": self.message, "path": self.path, "hint": self.hint}

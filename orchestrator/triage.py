@@ -98,7 +98,7 @@ def replay(desk: Desk, letter_id: str, by: str, reason: str | None = None, wish:
     try:
         return _dealt(letter, made, carry_out(desk, letter, made), made_now=True)
     except StoreError as away:
-        away.hint = f"the decision is kept, and carried out when that is mended ({away.hint})"
+        away.also("the decision is kept, and carried out when this is mended")
         raise
 
 

@@ -59,5 +59,5 @@ def _asked(step: AdmittedStep, registry: Registry) -> _Said:
     assert params is not None, "the door has read them"
     try:
         return _Said(would=str(foresee(params)))
-    except Exception as fault:  # noqa: BLE001  (users' code may raise anything; the other steps are told all the same)
+    except (Exception, SystemExit) as fault:  # noqa: BLE001  (users' code; the others are told all the same)
         return _Said(why=f"its simulate raised {message_of(fault)}", failed=True)

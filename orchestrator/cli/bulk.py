@@ -1,10 +1,10 @@
 """Decisions about many runs: what a filter finds, how many that are, and what came of each."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -25,6 +25,7 @@ FILTERS: Final = ("status", "session_id", "planner", "action", "error", "since",
 NAMED: Final = "--status, --session, --planner, --action, --error, --since, --until"
 MOMENT: Final = Moment()
 Row = dict[str, Any]
+Item = TypeVar("Item")
 Command = Callable[..., None]
 
 
@@ -98,12 +99,17 @@ def decide(about: Asked, targets: "list[Target]", one: "Callable[[Target], Row]"
         _tell_found(targets)
         return
     _agree(targets, about.yes)
+    _tell_all(one_by_one(targets, lambda target: _tried(target, one)))
+
+
+def one_by_one(items: Sequence[Item], one: Callable[[Item], Row]) -> list[Row]:
+    """What came of each, with a sign of life; whoever has to end in the middle is told how far it came."""
     rows = list[Row]()
-    with waiting_for(lambda: f"{len(rows)} of {len(targets)} decided"):
-        for target in targets:
-            with _saying_how_far(len(rows), len(targets)):
-                rows.append(_tried(target, one))
-    _tell_all(rows)
+    with waiting_for(lambda: f"{len(rows)} of {len(items)} decided"):
+        for item in items:
+            with _saying_how_far(len(rows), len(items)):
+                rows.append(one(item))
+    return rows
 
 
 def _tell_all(rows: list[Row]) -> None:
@@ -174,5 +180,5 @@ def _saying_how_far(done: int, of: int) -> Iterator[None]:
     except KeyboardInterrupt:
         raise Interrupted(said) from None
     except MandorError as error:
-        error.hint = f"{error.hint}; {said}" if error.hint else said
+        error.also(said)
         raise

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from orchestrator.cli import output
+from orchestrator.cli import bulk, output
 from orchestrator.cli.command import NO
-from orchestrator.cli.decide import SAID
+from orchestrator.cli.decide import SAID, in_words
 from orchestrator.cli.letter_options import asked_for
 from orchestrator.cli.services import services
+from orchestrator.cli.waiting import waiting_for
 from orchestrator.errors import BrokerUnavailable, LedgerError, MandorError, StoreError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def deal(letter_id: str | None, wanted: dict[str, Any], one: Callable[[str], "De
         return
     found = _found(wanted)
     _agree(found, yes)
-    _tell_all([_tried(one, each) for each in found])
+    _tell_all(bulk.one_by_one(found, lambda each: _tried(one, each)))
 
 
 def foresee(letter_id: str | None, wanted: dict[str, Any], one: Callable[[str], str]) -> None:
@@ -99,7 +100,11 @@ def _found(wanted: dict[str, Any]) -> list[str]:
 
     if all(value is None for value in wanted.values()):
         raise click.UsageError("say which letters: an ID, or a filter (--fingerprint, --kind, --action, …)")
-    return [letter.id for letter in triage.wanted(services().ledger, asked_for({**wanted, "status": "open"}))]
+    asked, found = asked_for({**wanted, "status": "open"}), list[str]()
+    with waiting_for(lambda: f"looking for letters, {len(found)} found"):
+        for letter in triage.wanted(services().ledger, asked):
+            found.append(letter.id)  # one by one, for who watches
+    return found
 
 
 def _count(found: Sequence[str]) -> None:
@@ -140,9 +145,9 @@ def sentence(dealt: "Dealt") -> str:
     word, _, about = (dealt.outcome or "").partition(":")
     if word == "refused":
         reason, _, detail = about.partition(":")
-        came = "it could not be done, and the letter is open: " + SAID.get(reason, about).format(about=detail)
+        came = "it could not be done, and the letter is open: " + in_words(SAID, reason, about, about=detail)
     else:
-        came = CAME.get(word, dealt.outcome or "").format(about=about, run=dealt.run_id)
+        came = in_words(CAME, word, dealt.outcome or "", about=about, run=dealt.run_id)
     first = "" if dealt.made else f"{dealt.by} was first, at {output.when(dealt.at_ms)}: "
     return first + came
 

@@ -1,6 +1,6 @@
 """`mandor run cancel|pause|resume|retry|approve|resolve`: what people decide about runs, one or many."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +44,12 @@ SAID: Final = {
 def sentence(decided: "Decided") -> str:
     """What came of a decision, for people."""
     word, _, about = decided.outcome.partition(":")
-    return SAID.get(word, decided.outcome).format(about=about)
+    return in_words(SAID, word, decided.outcome, about=about)
+
+
+def in_words(words: Mapping[str, str], word: str, stored: str, **about: str | None) -> str:
+    """How the word is said; one that is not among them as it is stored, which may hold braces and is no template."""
+    return words[word].format(**about) if word in words else stored
 
 
 # ---- who decides, why, and about which runs

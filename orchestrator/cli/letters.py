@@ -14,7 +14,7 @@ from orchestrator.cli.letter_options import about_letters, asked_for
 from orchestrator.cli.services import services
 from orchestrator.cli.waiting import waiting_for
 from orchestrator.errors import NotFound
-from orchestrator.ledger import Ledger, LetterGroup, ListedLetter
+from orchestrator.ledger import Ledger, LetterFilter, LetterGroup, ListedLetter
 from schemas.dead_letter import DeadLetterStatus
 
 PLACE: Final = re.compile(r"(\d{1,18})\.([0-9a-f]{1,64})")
@@ -64,7 +64,7 @@ def _same(limit: int, grouped: bool, wanted: Mapping[str, Any]) -> str:
 
 def _list_each(limit: int, before: str | None, wanted: Mapping[str, Any]) -> str | None:
     with waiting_for("asking the ledger"):
-        letters = services().ledger.triage.listed(limit + 1, before, asked_for(wanted))
+        letters = _page(services().ledger, limit + 1, before, asked_for(wanted))
     page = letters[:limit]
     following = page[-1].id if len(letters) > limit else None
     if output.as_json():
@@ -72,8 +72,16 @@ def _list_each(limit: int, before: str | None, wanted: Mapping[str, Any]) -> str
     elif page:
         letter_page.print_letters(page)
     else:
-        output.note("no dead letters")
+        output.note("no dead letters" if before is None else f"no dead letter is older than {before}")
     return following
+
+
+def _page(ledger: Ledger, limit: int, before: str | None, wanted: LetterFilter) -> list[ListedLetter]:
+    """NotFound: `before` is no letter."""
+    found = ledger.triage.listed(limit, before, wanted)
+    if not found and before is not None and ledger.triage.one(before, wanted.namespace) is None:
+        raise NotFound(f"no dead letter {before}", path="before", hint="`next` of the page before is what to give")
+    return found
 
 
 def _list_groups(limit: int, before: str | None, wanted: Mapping[str, Any]) -> str | None:

@@ -2,11 +2,16 @@
 
 import json
 import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from orchestrator.cli import inputs
 from orchestrator.errors import DecisionRefused
 from orchestrator.telemetry.text import printable
 from schemas.canonical import NotCanonical, parse_json
@@ -14,7 +19,9 @@ from schemas.dead_letter import DeadLetter, DeadLetterKind
 
 FOLDER: Final = "drafts"
 MARK: Final = "# "
+LINE: Final = re.compile(r"[^\n\r\t]+")
 MOST: Final = 64 * 1024 * 1024
+KEPT_D: Final = 30  # a draft nobody has opened for so long is given up: secrets may have been written into it
 
 
 class Draft:
@@ -25,29 +32,66 @@ class Draft:
         self._letter = letter
 
     def edited(self) -> str | None:
-        """The text after $EDITOR was closed, without the remarks at its head; None if nothing was changed."""
-        goes_on = self.path.exists()
-        before = self._before(self.path.read_text() if goes_on else refused_text(self._letter))
-        self._write(before)
-        click.edit(filename=str(self.path))
-        after = self.path.read_text()
-        if after == before and not goes_on:
-            self.forget()
-            return None
-        return without_remarks(after)
+        """The text after $EDITOR was closed, without the remarks at its head; None if it is what was refused.
+
+        DecisionRefused: somebody else edits it, or there is nothing to edit.
+        """
+        refused = refused_text(self._letter)
+        with self._held():
+            prune(self.path.parent)
+            self._write(self._head() + (self._kept() or refused))
+            click.edit(filename=str(self.path))
+            text = self._kept()
+            if text == without_remarks(refused):
+                self.path.unlink(missing_ok=True)
+                return None
+            return text
 
     def forget(self) -> None:
-        """It has served."""
-        self.path.unlink(missing_ok=True)
+        """It has served. Under the hands of somebody who edits it, it is left to them."""
+        with suppress(DecisionRefused), self._held():
+            self.path.unlink(missing_ok=True)
 
-    def _before(self, text: str) -> str:
-        """What the editor shows first: what was kept, or what was refused, below why."""
-        return "".join(f"{MARK}{line}\n" for line in remarks(self._letter)) + without_remarks(text)
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Inside, no other process opens it. DecisionRefused: one has."""
+        from orchestrator.local.lock import Lock
+
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = Lock(self.path.with_suffix(".lock"))
+        if not lock.take():
+            message = f"process {lock.holder()} on this machine has this letter in an editor"
+            raise DecisionRefused(message, path="letter_id", hint="close it there, or give --file FILE")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _head(self) -> str:
+        """What the editor shows first: what was wrong."""
+        return "".join(f"{MARK}{line}\n" for line in remarks(self._letter))
+
+    def _kept(self) -> str:
+        """What stands in the file, without its head; nothing if there is none."""
+        return without_remarks(inputs.read_text(str(self.path))) if self.path.exists() else ""
 
     def _write(self, text: str) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(text)
+        """All of it or nothing: whoever is ended in the middle, or has no room, still has what was written before."""
+        beside = self.path.with_suffix(".new")
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self.path)
+
+
+def prune(folder: Path) -> None:
+    """Delete what was opened last too long ago. Whoever edits a letter has just opened its files."""
+    oldest = time.time() - KEPT_D * 86_400
+    for path in folder.glob("letter-*"):
+        with suppress(FileNotFoundError):  # another process does the same
+            if path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 def remarks(letter: DeadLetter) -> list[str]:
@@ -72,21 +116,32 @@ def without_remarks(text: str) -> str:
 def refused_text(letter: DeadLetter) -> str:
     """What the letter is about, laid out to be read where it is JSON. DecisionRefused: there is nothing to edit."""
     if letter.kind is DeadLetterKind.SUBMISSION:
-        return laid_out(json.dumps(letter.content.get("submission"), ensure_ascii=False))
+        return laid_out(json.dumps(letter.content.get("submission"), ensure_ascii=True))
     raw = _last(letter).get("raw")
     if not isinstance(raw, str):
         message = "this letter has no answer that could be edited"
         raise DecisionRefused(message, path="letter_id", hint="give a plan: --file FILE; or `mandor dlq replay`")
-    return laid_out(raw.encode("utf-8", "backslashreplace").decode())
+    return laid_out(raw)
+
+
+def may_be_edited(letter: DeadLetter) -> None:
+    """DecisionRefused: it is about something that nobody has written."""
+    if letter.kind in (DeadLetterKind.PLAN, DeadLetterKind.SUBMISSION):
+        return
+    is_step = letter.kind is DeadLetterKind.STEP
+    hint = "`mandor dlq replay ID` starts its run over" if is_step else "see `mandor dlq show ID`"
+    raise DecisionRefused(f"a letter about a {letter.kind} has nothing to edit", path="letter_id", hint=hint)
 
 
 def laid_out(text: str) -> str:
-    """JSON on lines of its own; anything else, also what only looks like it, as it is."""
+    """JSON on lines of its own; anything else, also what only looks like it, as it is. In both what a reader would not
+    see, or see in another order, is written as its escape."""
     try:
         parse_json(text, max_bytes=MOST)
     except NotCanonical:
-        return text if text.endswith("\n") else text + "\n"
-    return json.dumps(json.loads(text), ensure_ascii=False, indent=2) + "\n"
+        shown = LINE.sub(lambda found: printable(found[0]), text)
+        return shown if shown.endswith("\n") else shown + "\n"
+    return json.dumps(json.loads(text), ensure_ascii=True, indent=2) + "\n"
 
 
 def _last(letter: DeadLetter) -> dict[str, Any]:

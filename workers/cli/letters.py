@@ -1,6 +1,9 @@
 """`mandor dlq`, with what is done about letters: replay, edit, drop. Planners and actions are known here."""
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,8 +14,9 @@ from orchestrator.cli.command import NO
 from orchestrator.cli.letter_options import about_letters
 from orchestrator.cli.letters import group
 from orchestrator.cli.services import Services, services
-from orchestrator.errors import DecisionRefused, SubmissionRefused
+from orchestrator.errors import DecisionRefused, LedgerError, SubmissionRefused
 from orchestrator.replays import Wish
+from schemas.dead_letter import DeadLetterStatus
 from workers import loading
 from workers.cli import drafts
 from workers.registry import registry
@@ -116,34 +120,50 @@ def edit(letter_id: str, source: str | None, dry_run: bool, by: str | None, reas
     from orchestrator import triage
 
     tools = services()
-    letter = triage.open_letter(tools.desk, letter_id)
-    loading.load_actions(tools.settings)
-    text, draft = _text(tools, letter, source)
-    wish = Wish(edited=text, catalogue=registry.catalogue())
+    draft = drafts.Draft(tools.settings.home, triage.find(tools.desk, letter_id))
+    with _forgotten_when_closed(tools, letter_id, draft):
+        drafts.may_be_edited(triage.open_letter(tools.desk, letter_id))
+        loading.load_actions(tools.settings)
+        text = inputs.read_text(source) if source is not None else _written(draft)
+        wish = Wish(edited=text, catalogue=registry.catalogue())
+        try:
+            if dry_run:
+                _tell_accepted(triage.foresee(tools.desk, letter_id, wish))
+            else:
+                dealing.tell_one(triage.replay(tools.desk, letter_id, dealing.who(by), reason, wish))
+        except (PayloadDrift, SubmissionRefused) as refused:
+            _tell_refused(refused, draft.path if source is None else None)
+
+
+@contextmanager
+def _forgotten_when_closed(tools: Services, letter_id: str, draft: drafts.Draft) -> Iterator[None]:
+    """Behind it, however it ended, there is a draft of an open letter only: others may have dealt with it, and the
+    store may have been away when it was decided about.
+    """
     try:
-        if dry_run:
-            _tell_accepted(triage.foresee(tools.desk, letter.id, wish))
-            return
-        dealt = triage.replay(tools.desk, letter.id, dealing.who(by), reason, wish)
-    except (PayloadDrift, SubmissionRefused) as refused:
-        _tell_refused(refused, draft)
-        return
-    if draft is not None:
-        draft.forget()
-    dealing.tell_one(dealt)
+        yield
+    finally:
+        if draft.path.exists() and _is_closed(tools, letter_id):
+            draft.forget()
 
 
-def _text(tools: Services, letter: Any, source: str | None) -> tuple[str, drafts.Draft | None]:
-    """What is to stand in place of what was refused, and where it is kept if that comes from an editor."""
-    if source is not None:
-        return inputs.read_text(source), None
-    draft = drafts.Draft(tools.settings.home, letter)
+def _is_closed(tools: Services, letter_id: str) -> bool:
+    """Whether somebody has dealt with it, as far as can be known now."""
+    try:
+        letter = tools.ledger.triage.one(letter_id)
+    except LedgerError:
+        return False
+    return letter is None or letter.status != DeadLetterStatus.OPEN
+
+
+def _written(draft: drafts.Draft) -> str:
+    """What is to stand in place of what was refused, from an editor."""
     text = draft.edited()
     if text is None:
         raise DecisionRefused(
             "nothing was changed, so nothing is done", hint="to replay it as it is: `mandor dlq replay`"
         )
-    return text, draft
+    return text
 
 
 def _tell_accepted(would: str) -> None:
@@ -153,15 +173,14 @@ def _tell_accepted(would: str) -> None:
         output.note(f"accepted: it would {would}")
 
 
-def _tell_refused(refused: PayloadDrift | SubmissionRefused, draft: drafts.Draft | None) -> None:
+def _tell_refused(refused: PayloadDrift | SubmissionRefused, kept: Path | None) -> None:
     """Each fault by its path."""
     if isinstance(refused, PayloadDrift):
         errors = refused.errors()
     else:
         errors = [{"path": refused.path, "kind": refused.kind, "message": refused.message}]
-    kept = str(draft.path) if draft else None
     if output.as_json():
-        output.print_json({"verdict": "reject", "errors": errors, "kept": kept})
+        output.print_json({"verdict": "reject", "errors": errors, "kept": str(kept) if kept else None})
     else:
         rows = [[error["path"] or "(all of it)", error["kind"], error["message"]] for error in errors]
         output.print_table(["path", "kind", "message"], rows)

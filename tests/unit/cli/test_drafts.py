@@ -1,15 +1,19 @@
 """What a person finds in the editor, and what is left of it."""
 
+import errno
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from orchestrator.errors import DecisionRefused
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from tests.support.ledgers import letter_named
-from workers.cli.drafts import Draft, remarks, without_remarks
+from workers.cli.drafts import Draft, may_be_edited, prune, refused_text, remarks, without_remarks
 
 
 def letter(kind: DeadLetterKind = DeadLetterKind.PLAN, **content: Any) -> DeadLetter:
@@ -59,6 +63,76 @@ def test_who_changes_nothing_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp
     assert not draft.path.exists()
 
 
+def test_an_editor_that_fails_makes_no_edit_of_what_was_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for raw in ('{"a":3}', "# a plan\n{"):
+        draft = Draft(tmp_path, answered(raw))
+        monkeypatch.setenv("VISUAL", "false")
+        with pytest.raises(click.ClickException, match="Editing failed"):
+            draft.edited()
+        monkeypatch.setenv("VISUAL", "true")
+        assert draft.edited() is None
+        assert not draft.path.exists()
+
+
+def test_a_full_disk_takes_nothing_of_what_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    editing(monkeypatch, "3", "4")
+    draft = Draft(tmp_path, answered('{"a":3}'))
+    draft.edited()
+    written = draft.path.read_text()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            draft.edited()
+    assert draft.path.read_text() == written
+
+
+def test_one_editor_at_a_time_has_a_letter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = Draft(tmp_path, answered('{"a":3}'))
+
+    def meanwhile(*, filename: str) -> None:
+        before = Path(filename).read_text()
+        with pytest.raises(DecisionRefused, match=f"process {os.getpid()} .* editor"):
+            other.edited()
+        other.forget()
+        Path(filename).write_text(before.replace("3", "4"))
+
+    monkeypatch.setattr("workers.cli.drafts.click.edit", meanwhile)
+    assert json.loads(Draft(tmp_path, answered('{"a":3}')).edited() or "") == {"a": 4}
+    other.forget()
+    assert not other.path.exists()
+
+
+def test_what_a_reader_would_not_see_is_shown_and_means_the_same() -> None:
+    for unseen in ("\ud800", "\u202e", "\u200b"):
+        escape = f"\\u{ord(unseen):04x}"
+        submission = refused_text(letter(DeadLetterKind.SUBMISSION, submission={"goal": unseen}))
+        prose = refused_text(answered(f'Here it is:\n\t{{"goal": "{unseen}"}}'))
+        plan = refused_text(answered(json.dumps({"goal": unseen}, ensure_ascii=unseen == "\ud800")))
+        for text in (submission, prose, plan):
+            assert unseen not in text
+            assert escape in text
+        assert json.loads(submission) == json.loads(plan) == {"goal": unseen}
+        assert "\n\t{" in prose
+
+
+def test_drafts_that_nobody_opens_any_more_are_deleted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    editing(monkeypatch, "3", "4")
+    draft = Draft(tmp_path, answered('{"a":3}'))
+    draft.edited()
+    prune(draft.path.parent)
+    assert draft.path.exists()
+    for path in draft.path.parent.iterdir():
+        os.utime(path, (time.time() - 31 * 86_400,) * 2)
+    prune(draft.path.parent)
+    assert list(draft.path.parent.iterdir()) == []
+
+
 def test_a_submission_is_edited_as_it_was_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     editing(monkeypatch, "planer", "planner")
     draft = Draft(tmp_path, letter(DeadLetterKind.SUBMISSION, submission={"planer": "p"}))
@@ -68,6 +142,16 @@ def test_a_submission_is_edited_as_it_was_sent(monkeypatch: pytest.MonkeyPatch, 
 def test_a_letter_without_an_answer_has_nothing_to_edit(tmp_path: Path) -> None:
     with pytest.raises(DecisionRefused, match="no answer"):
         Draft(tmp_path, letter(attempts=[])).edited()
+
+
+def test_what_nobody_has_written_is_not_edited() -> None:
+    may_be_edited(letter(attempts=[]))
+    with pytest.raises(DecisionRefused) as caught:
+        may_be_edited(letter(DeadLetterKind.STEP))
+    assert (caught.value.message, "dlq replay" in str(caught.value.hint)) == (
+        "a letter about a step has nothing to edit",
+        True,
+    )
 
 
 def test_only_the_lines_at_the_head_are_remarks() -> None:

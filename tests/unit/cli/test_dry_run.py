@@ -111,11 +111,12 @@ def test_no_file_and_no_ledger_comes_of_it(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
 def test_a_simulate_that_fails_is_told_beside_the_others(
-    plan: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: type[BaseException], plan: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(params: Any) -> str:
-        raise RuntimeError("no such bank")
+        raise error("no such bank")
 
     monkeypatch.setattr(registry.find_action("create_file"), "foresee", fail)
     answer = json.loads(said(capsys, plan, "--no-context", "--json", code=1))
@@ -124,7 +125,7 @@ def test_a_simulate_that_fails_is_told_beside_the_others(
         (True, True),
         (False, False),
     ]
-    assert "RuntimeError: no such bank" in answer["steps"][1]["why"]
+    assert f"{error.__name__}: no such bank" in answer["steps"][1]["why"]
 
 
 # ---- what actions say
