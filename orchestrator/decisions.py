@@ -1,10 +1,8 @@
 """What people decide about runs: cancel, pause, resume, retry, approve, resolve.
 
-Each is written into the ledger before anything moves, with the generation it was made in, by whom and why; then come
-effect rows (of a step that is resolved, or done again), the store's transition, the messages it asks for, and the
-outcome in the ledger. A crash
-between any two is ended by the supervisor that repeats decisions without an outcome: the store knows a decision by its
-id and answers a repeat what it answered before. No worker has to listen; who decides also carries out.
+Each is written into the ledger first, with its generation, by whom and why; then come effect rows (of a step that is
+resolved, or done again), the store's transition, its messages, and the outcome in the ledger. A supervisor repeats what
+has no outcome yet, and the store answers a repeat as before. No worker has to listen; who decides also carries out.
 
 Decisions about one run are carried out in the order they were made. One made in a former generation is dropped.
 """
@@ -128,6 +126,7 @@ def may_retry(desk: Desk, run_id: str, again: Again = startover.NOTHING) -> tupl
     """The run as it stands, and what a decision to start it over would say of it; refused as by `retry`."""
     row, state = _live(desk, run_id)
     startover.check_ended(row.run_id, state.status)
+    startover.refuse_submitted_again(desk.ledger, row)
     steps = desk.store.views.steps(_ref(row))
     startover.check(row.run_id, steps, again)
     kept.refuse_lost(desk.ledger, row.run_id, [step for step in steps if step.id not in again.new_keys])
@@ -250,6 +249,9 @@ def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
     the store has forgotten the run, the ledger alone does, and the run is built again as it says.
     """
     ref, again = _ref(row), startover.wanted(decision.details_text)
+    begun = desk.lookup.newest_generation(row) > decision.generation
+    if not begun and (letter := startover.submitted_again_for(desk.ledger, row)):
+        return f"submitted_again:{letter}"
     if lost := _lost_files(desk, ref, decision, again):
         return f"no_files:{lost.id}"
     progress.settle(desk.app, desk.store, desk.ledger, ref, decision.generation)

@@ -42,6 +42,11 @@ class Lookup:
         """The live run; None when the store does not have it (any more, or yet)."""
         return self._store.views.run(self.ref(row))
 
+    def newest_generation(self, row: LedgerRun) -> int:
+        """The last one that ledger or store have heard of."""
+        state = self.state(row)
+        return max(row.generation, state.generation if state else 0)
+
     def run(self, run_id: str) -> RunView:
         """The whole run. Once the store has let it go, as the ledger was told of it."""
         row = self.find(run_id)

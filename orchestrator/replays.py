@@ -7,6 +7,7 @@ is carried out may be repeated, and may come too late: then it says so in its ou
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from orchestrator.telemetry.text import HIDDEN
 from schemas.canonical import NotCanonical, parse_json
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.run import Submission, submission_text
+from schemas.states import RunStatus
 
 CARRIED_OUT: Final = frozenset({"submitted", "retried", "undoing"})
 MOST_BYTES: Final = 64 * 1024 * 1024  # far above any limit a submission can have
@@ -81,12 +83,31 @@ def _of_plan(desk: Desk, letter: DeadLetter, wish: Wish) -> dict[str, Any]:
     if row is None:
         message = f"the ledger has let go of run {letter.run_id}, and with it of what was submitted"
         raise DecisionRefused(message, path="letter_id", hint=_DROP.format(letter=letter))
+    generation = int(letter.content.get("generation", 1))
+    if refused := _goes_on(desk, row, generation):
+        raise DecisionRefused(refused, path="letter_id", hint=f"see `mandor run show {row.run_id}`")
     sent = Submission.model_validate_json(row.submission_text).document() | {"request_id": request_id(letter)}
     if wish.planner is not None:
         sent = {**_without(sent, "plan"), "planner": wish.planner}
     if wish.edited is not None:
+        _refuse_hidden(_as_far_as_read(wish.edited), letter)
         sent = {**_without(sent, "planner"), "plan": wish.edited}
-    return _submitting(sent, row.principal, letter, wish)
+    return _submitting(sent, row.principal, letter, wish) | {"generation": generation}
+
+
+def _goes_on(desk: Desk, row: LedgerRun, generation: int) -> str | None:
+    """Why what a run was submitted for is not to be submitted once more: it may be had by that run itself."""
+    if desk.lookup.newest_generation(row) > generation or _is_to_start_over(desk, row, generation):
+        return f"run {row.run_id} was started over since this letter was written"
+    if row.status != RunStatus.DEAD_LETTERED:
+        return f"run {row.run_id} is {row.status}, not dead_lettered: it would be had twice"
+    return None
+
+
+def _is_to_start_over(desk: Desk, row: LedgerRun, generation: int) -> bool:
+    """Whether somebody has decided so, and it was not refused."""
+    retries = [one for one in desk.ledger.decisions_of(row.run_id) if one.kind == "retry"]
+    return any(one.generation >= generation and (one.outcome or "retried").startswith("retried") for one in retries)
 
 
 def _of_submission(letter: DeadLetter, wish: Wish) -> dict[str, Any]:
@@ -98,10 +119,7 @@ def _of_submission(letter: DeadLetter, wish: Wish) -> dict[str, Any]:
         raise DecisionRefused(message, path="letter_id", hint="give the whole of it: `mandor dlq edit ID --file FILE`")
     if wish.planner is not None:
         sent = {**_without(sent, "plan"), "planner": wish.planner}
-    hidden = sorted(_hidden(sent, kept))
-    if hidden:
-        message = f"a secret stood here, and letters keep none ({', '.join(hidden)})"
-        raise DecisionRefused(message, path=hidden[0], hint="write it in again: `mandor dlq edit ID`")
+    _refuse_hidden(sent, letter)
     return _submitting(sent, FROM_BROKER, letter, wish)
 
 
@@ -130,15 +148,27 @@ def _fields(text: str) -> Any:
     return found
 
 
-def _hidden(sent: Any, kept: Any, path: str = "") -> Iterator[str]:
-    """Where a text still is as the letter has it, with a secret taken out."""
-    if isinstance(sent, dict) and isinstance(kept, dict):
-        for name in sent.keys() & kept.keys():
-            yield from _hidden(sent[name], kept[name], f"{path}.{name}" if path else str(name))
-    elif isinstance(sent, list) and isinstance(kept, list):
-        for at, (one, other) in enumerate(zip(sent, kept, strict=False)):
-            yield from _hidden(one, other, f"{path}.{at}")
-    elif isinstance(sent, str) and sent == kept and HIDDEN in sent:
+def _as_far_as_read(text: str) -> Any:
+    """What the text says, or the text itself, of which the door says what is wrong with it."""
+    with suppress(NotCanonical):
+        return parse_json(text, max_bytes=MOST_BYTES)
+    return text
+
+
+def _refuse_hidden(sent: Any, letter: DeadLetter) -> None:
+    """DecisionRefused: what stands in place of a secret is still there, and would be taken for the value."""
+    hidden = sorted(_hidden(sent)) if HIDDEN in json.dumps(letter.content) else []
+    if hidden:
+        message = f"a secret stood here, and letters keep none ({', '.join(hidden)})"
+        raise DecisionRefused(message, path=hidden[0], hint="write it in again: `mandor dlq edit ID`")
+
+
+def _hidden(sent: Any, path: str = "edited") -> Iterator[str]:
+    """Where a text stands in place of a secret."""
+    within = sent.items() if isinstance(sent, dict) else enumerate(sent) if isinstance(sent, list) else ()
+    for name, value in within:
+        yield from _hidden(value, f"{path}.{name}" if path != "edited" else str(name))
+    if isinstance(sent, str) and HIDDEN in sent:
         yield path
 
 
@@ -157,14 +187,9 @@ def _of_step(desk: Desk, letter: DeadLetter) -> dict[str, Any]:
         raise DecisionRefused(
             f"the ledger has let go of run {run_id}", path="letter_id", hint=_DROP.format(letter=letter)
         )
-    if isinstance(generation, int) and _generation(desk, row) > generation:
+    if isinstance(generation, int) and desk.lookup.newest_generation(row) > generation:
         return {"way": "retry", "generation": generation}
     return {"way": "retry", "generation": decisions.may_retry(desk, run_id)[0].generation}
-
-
-def _generation(desk: Desk, row: LedgerRun) -> int:
-    state = desk.lookup.state(row)
-    return max(row.generation, state.generation if state else 0)
 
 
 # ---- carried out
@@ -176,7 +201,13 @@ def carry_out(desk: Desk, letter: DeadLetter, decision: LetterDecision) -> str:
     return _WAYS[details["way"]](desk, letter, decision, details)
 
 
-def _submit(desk: Desk, _: DeadLetter, __: LetterDecision, details: Mapping[str, Any]) -> str:
+def _submit(desk: Desk, letter: DeadLetter, _: LetterDecision, details: Mapping[str, Any]) -> str:
+    """Whoever starts a refused run over writes that down before he looks for this decision, so one of two sees the
+    other; both may, and then neither goes on. What was accepted before is not asked about again."""
+    is_new = "generation" in details and desk.ledger.run(details["run_id"]) is None
+    row = desk.ledger.run(letter.run_id or "") if is_new else None
+    if row is not None and (refused := _goes_on(desk, row, details["generation"])):
+        return f"refused:{refused}"
     read = Submission.model_validate_json(details["submission_text"])
     identity = (details["fallback_id"], details["principal"])
     try:
@@ -190,14 +221,14 @@ def _start_over(desk: Desk, letter: DeadLetter, decision: LetterDecision, detail
     generation = int(details["generation"])
     try:
         row = desk.lookup.find(letter.run_id or "")
-        if _generation(desk, row) > generation and desk.ledger.decision(decision.id) is None:
-            return f"retried:{_generation(desk, row)}"
+        if desk.lookup.newest_generation(row) > generation and desk.ledger.decision(decision.id) is None:
+            return f"retried:{desk.lookup.newest_generation(row)}"
         said = (decision.made_by, decision.reason, generation, decision.id)
         decided = decisions.start_over(desk, row.run_id, *said)
     except NotFound as gone:
         return f"refused:{gone.message}"
     if decided.word == "other_generation":  # somebody else has started it over meanwhile
-        return f"retried:{_generation(desk, row)}"
+        return f"retried:{desk.lookup.newest_generation(row)}"
     return decided.outcome if decided.carried_out else f"refused:{decided.outcome}"
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.errors import DecisionRefused, NotFound
-from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.ledger import Ledger, LedgerRun, LetterFilter
 from orchestrator.recalled import Recalled, recall
 from orchestrator.store import Store
 from orchestrator.store.new import NewStep
 from orchestrator.store.views import RunState, StepState
+from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.ids import RunRef
 from schemas.states import EffectClass, RunStatus, StepStatus
 
@@ -59,6 +60,21 @@ def check_ended(run_id: str, status: str) -> None:
     if status not in RETRIABLE:
         message = _NO_RETRY.get(status, _GOES_ON).format(status=status)
         raise DecisionRefused(message, hint=f"see `mandor run show {run_id}`")
+
+
+def submitted_again_for(ledger: Ledger, row: LedgerRun) -> str | None:
+    """The letter about a run's refused plan for which it was submitted again."""
+    if row.status != RunStatus.DEAD_LETTERED:
+        return None
+    replayed = LetterFilter(kind=DeadLetterKind.PLAN, status=DeadLetterStatus.REPLAYED, run_id=row.run_id)
+    return next((letter.id for letter in ledger.triage.listed(1, wanted=replayed)), None)
+
+
+def refuse_submitted_again(ledger: Ledger, row: LedgerRun) -> None:
+    """DecisionRefused: another run does what this one was to do."""
+    if letter := submitted_again_for(ledger, row):
+        message = f"what run {row.run_id} was to do was submitted again, for a dead letter"
+        raise DecisionRefused(message, path="run_id", hint=f"see `mandor dlq show {letter}`")
 
 
 def check(run_id: str, steps: Sequence[StepState], again: Again) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from orchestrator import replays
 from orchestrator.decisions import Desk
-from orchestrator.errors import DecisionRefused, LedgerUnavailable, NotFound, StoreError
+from orchestrator.errors import DecisionRefused, LedgerUnavailable, MandorError, NotFound, StoreError
 from orchestrator.ledger import Ledger, LetterDecision, LetterFilter, ListedLetter, Taken
 from orchestrator.replays import AS_IT_WAS, Wish
 from orchestrator.telemetry import decided
@@ -130,10 +130,17 @@ def carry_out_pending(desk: Desk, decision: LetterDecision) -> None:
 
 def _told(desk: Desk, letter: DeadLetter, first: LetterDecision, wish: Wish) -> Dealt:
     """What somebody else has decided. Should they have died over it, it is finished here."""
-    if first.kind != REPLAY or wish:
+    if first.kind != REPLAY or (wish and not _wishes_the_same(desk, letter, first, wish)):
         raise _too_late(letter, first)
     outcome = first.outcome or _finished(desk, letter, first)
     return _dealt(letter, first, outcome, made_now=False)
+
+
+def _wishes_the_same(desk: Desk, letter: DeadLetter, first: LetterDecision, wish: Wish) -> bool:
+    try:
+        return bool(json.loads(first.details_text or "{}") == replays.look(desk, letter, wish))
+    except MandorError:  # it would be refused by now
+        return False
 
 
 def _finished(desk: Desk, letter: DeadLetter, first: LetterDecision) -> str | None:

@@ -291,6 +291,7 @@ def _letter(planning: Planning, refused: Refused) -> Letter:
     message = planning.message
     content = {
         "planner": planning.planner,
+        "generation": message.generation,
         "context_hash": planning.granted.context_hash,
         "policy_hash": planning.granted.policy_hash,
         "attempts": answers.attempts(refused),

@@ -10,14 +10,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator import dead_letters, submission
 from orchestrator.cli.command import run
-from orchestrator.telemetry.logs import identity
-from schemas.dead_letter import DeadLetterKind
-from schemas.ids import RunRef
 from tests.support.drifting import HOSTILE
 from tests.support.environment import ROOT, clean_environment
 from tests.support.installation import Installation, installation
+from tests.support.letters import letter_about, refused_run
 from tests.support.servers import Server
 from workers.cli import mandor
 
@@ -41,15 +38,10 @@ def ours(redis_server: Server, namespace: str, home: Path) -> Iterator[Installat
 
 def refused_plan(ours: Installation, number: int, planner: str = "drift.drifts", reason: str = "not a list") -> str:
     """The letter about a run whose plan was refused."""
-    read = submission.read({"planner": planner, "goal": "greet"}, ours.settings)
-    with identity():
-        made = submission.submit(ours.app, ours.store, ours.ledger, ours.settings, read, f"task-{number}")
-    row = ours.ledger.run(made.run_id)
-    assert row is not None
+    ref = refused_run(ours, {"planner": planner, "goal": "greet"}, f"task-{number}")
     errors = [{"path": f"steps.{number}", "kind": "list_type", "message": reason}]
-    content = {"planner": planner, "attempts": [{"raw": f'{{"steps": "{HOSTILE}"}}', "errors": errors}]}
-    ref, key = RunRef(made.run_id, row.session), dead_letters.plan_key(made.run_id, 1)
-    return dead_letters.write(ours.app, ours.ledger, DeadLetterKind.PLAN, reason, key, content, ref)
+    attempts = [{"raw": f'{{"steps": "{HOSTILE}"}}', "errors": errors}]
+    return letter_about(ours, ref, reason, planner=planner, attempts=attempts)
 
 
 def says(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:

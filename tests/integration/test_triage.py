@@ -2,8 +2,9 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import app as celery_app
-from orchestrator import dead_letters, dispatch, submission, triage
+from orchestrator import dead_letters, decisions, dispatch, submission, triage
 from orchestrator.admission import PayloadDrift
 from orchestrator.cli import letters as letters_cli
 from orchestrator.cli.command import run as run_command
@@ -24,8 +25,9 @@ from orchestrator.supervisors.passes import Counts
 from orchestrator.telemetry.logs import identity
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
-from schemas.states import Fact, RunStatus
+from schemas.states import Fact
 from tests.support.installation import Installation, installation, lasting_installation
+from tests.support.letters import letter_about, refuse_plan, refused_run
 from tests.support.servers import Server
 from tests.support.world import World, world_on
 from workers.cli import mandor
@@ -70,15 +72,10 @@ def desk_of(ours: Installation) -> Desk:
 
 def refused_plan(ours: Installation, task_id: str = "t1", **changes: Any) -> str:
     """The letter about a run whose planner's answers were refused."""
-    read = submission.read({**FIELDS, **changes}, ours.settings)
-    with identity(job_id=task_id):
-        run_id = submission.submit(ours.app, ours.store, ours.ledger, ours.settings, read, task_id).run_id
-    row = ours.ledger.run(run_id)
-    assert row is not None
+    ref = refused_run(ours, {**FIELDS, **changes}, task_id)
+    planner = row_of(ours, ref.run_id).planner
     attempts = [{"raw": '{"steps": 3}', "errors": [{"path": "steps", "kind": "list_type", "message": "not a list"}]}]
-    content = {"planner": read.planner, "attempts": attempts}
-    ref, key = RunRef(run_id, row.session), dead_letters.plan_key(run_id, 1)
-    return dead_letters.write(ours.app, ours.ledger, DeadLetterKind.PLAN, "steps: not a list", key, content, ref)
+    return letter_about(ours, ref, "steps: not a list", planner=planner, attempts=attempts)
 
 
 def repeat(ours: Installation) -> Counts:
@@ -141,6 +138,8 @@ def test_a_plan_is_made_anew_by_another_planner(ours: Installation) -> None:
     letter_id = refused_plan(ours)
     made = triage.replay(desk_of(ours), letter_id, "ann", wish=Wish(planner="other"))
     assert row_of(ours, made.run_id).planner == "other"
+    same = triage.replay(desk_of(ours), letter_id, "bob", wish=Wish(planner="other"))
+    assert (same.made, same.by, same.run_id) == (False, "ann", made.run_id)
     with pytest.raises(DecisionRefused, match=r"replayed by ann at .*submitted"):
         triage.replay(desk_of(ours), letter_id, "bob", wish=Wish(planner="third"))
 
@@ -229,11 +228,104 @@ def test_what_cannot_be_carried_out_leaves_the_letter_open(ours: Installation, m
 def test_a_plan_whose_run_is_gone_cannot_be_replayed(ours: Installation) -> None:
     letter_id = refused_plan(ours)
     (row,) = ours.ledger.listed(9)
-    ours.ledger.end_run(row.run_id, 1, RunStatus.DEAD_LETTERED, None, 1, 1)
-    ours.ledger.prune(2, 0, 9)
+    assert row.ended_at is not None
+    ours.ledger.prune(row.ended_at + 1, 0, 9)
     with pytest.raises(DecisionRefused, match="has let go of run"):
         triage.replay(desk_of(ours), letter_id, "ann")
     assert status(ours, letter_id) == "open"
+
+
+# ---- a plan whose run is started over, too
+
+
+def start_over(desk: Desk, run_id: str) -> str:
+    return decisions.retry(desk, run_id, "bob").outcome
+
+
+def test_a_run_that_was_started_over_is_not_submitted_again(ours: Installation) -> None:
+    letter_id, desk = refused_plan(ours), desk_of(ours)
+    (row,) = ours.ledger.listed(9)
+    assert start_over(desk, row.run_id) == "retried:2"
+    with pytest.raises(DecisionRefused, match="was started over since this letter"):
+        triage.replay(desk, letter_id, "ann")
+    refuse_plan(ours, RunRef(row.run_id, row.session), 2)
+    with pytest.raises(DecisionRefused, match="was started over since this letter"):
+        triage.replay(desk, letter_id, "ann")
+    second = letter_about(ours, RunRef(row.run_id, row.session), "again", 2)
+    assert triage.replay(desk, second, "ann").word == "submitted"
+    assert runs(ours) == 2
+
+
+def test_a_run_that_was_submitted_again_is_not_started_over(ours: Installation) -> None:
+    letter_id, desk = refused_plan(ours), desk_of(ours)
+    (row,) = ours.ledger.listed(9)
+    triage.replay(desk, letter_id, "ann")
+    with pytest.raises(DecisionRefused, match="was submitted again, for a dead letter") as caught:
+        start_over(desk, row.run_id)
+    assert letter_id in str(caught.value.hint)
+    assert row_of(ours, row.run_id).generation == 1
+
+
+def test_a_run_that_has_not_ended_as_refused_is_not_submitted_again(ours: Installation) -> None:
+    """Its worker died between the letter and the end, and the next one may have got a plan."""
+    with identity():
+        read = submission.read(FIELDS, ours.settings)
+        run_id = submission.submit(ours.app, ours.store, ours.ledger, ours.settings, read, "t1").run_id
+    ref = RunRef(run_id, row_of(ours, run_id).session)
+    letter_id = letter_about(ours, ref, "steps: not a list")
+    with pytest.raises(DecisionRefused, match="is accepted, not dead_lettered"):
+        triage.replay(desk_of(ours), letter_id, "ann")
+    refuse_plan(ours, ref)
+    assert triage.replay(desk_of(ours), letter_id, "ann").word == "submitted"
+
+
+@pytest.mark.parametrize("broken", ["the replay", "the retry"])
+def test_of_a_replay_and_a_retry_that_were_both_decided_one_goes_on(
+    ours: Installation, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them dies behind its decision, and is carried out when the other is over."""
+    letter_id, desk = refused_plan(ours), desk_of(ours)
+    (row,) = ours.ledger.listed(9)
+    both: list[Callable[[], object]] = [
+        lambda: triage.replay(desk, letter_id, "ann"),
+        lambda: start_over(desk, row.run_id),
+    ]
+    first, other = both if broken == "the replay" else both[::-1]
+    with monkeypatch.context() as patched:
+        patched.setattr(ours.ledger, "accept", crash)
+        patched.setattr(ours.store.runs, "retry", crash)
+        with pytest.raises(Crash):
+            first()
+    with suppress(DecisionRefused):
+        other()
+    repeat(ours)
+    started_over = row_of(ours, row.run_id).generation == 2
+    assert (runs(ours) == 2) != started_over
+    assert repeat(ours) == Counts()
+
+
+def test_replays_and_retries_at_once_never_both_go_on(ours: Installation) -> None:
+    letters = {refused_plan(ours, f"t{number}"): "" for number in range(8)}
+    for letter_id in letters:
+        letter = ours.ledger.letter(letter_id)
+        assert letter is not None
+        letters[letter_id] = str(letter.run_id)
+    together = threading.Barrier(2)
+
+    def each(do: Callable[[str, str], object]) -> None:
+        for letter_id, run_id in letters.items():
+            together.wait()
+            with suppress(DecisionRefused):
+                do(letter_id, run_id)
+
+    with ThreadPoolExecutor(2) as pool:
+        replays = pool.submit(each, lambda letter_id, _: triage.replay(desk_of(ours), letter_id, "ann"))
+        retries = pool.submit(each, lambda _, run_id: start_over(desk_of(ours), run_id))
+        replays.result(), retries.result()
+    repeat(ours)
+    for letter_id, run_id in letters.items():
+        again = [one for one in ours.ledger.listed(99) if one.request_id == f"letter:{letter_id}"]
+        assert len(again) + row_of(ours, run_id).generation - 1 <= 1
 
 
 # ---- edited
@@ -249,6 +341,15 @@ def test_an_edited_plan_passes_the_door_before_anything_is_decided(ours: Install
     row = row_of(ours, dealt.run_id)
     sent = json.loads(row.submission_text)
     assert (row.planner, sent["plan"], sent["goal"]) == (None, plan_for(ours, "3"), "fulfil it")
+
+
+def test_a_secret_that_the_letter_does_not_have_is_asked_for_in_a_plan_too(ours: Installation) -> None:
+    ref = refused_run(ours, FIELDS, "t1")
+    letter_id = letter_about(ours, ref, "drift", attempts=[{"raw": '{"steps": [{"password": "***"}]}', "errors": []}])
+    with pytest.raises(DecisionRefused) as caught:
+        triage.replay(desk_of(ours), letter_id, "ann", wish=Wish(edited=plan_for(ours, "***")))
+    assert caught.value.path == "steps.0.params.value"
+    assert triage.replay(desk_of(ours), letter_id, "ann", wish=Wish(edited=plan_for(ours, "hunter3"))).made
 
 
 def refused_submission(ours: Installation, **fields: Any) -> str:
@@ -286,7 +387,11 @@ def test_a_secret_that_the_letter_does_not_have_is_asked_for(ours: Installation)
     with pytest.raises(DecisionRefused) as caught:
         triage.replay(desk, letter_id, "ann", wish=Wish(edited=json.dumps(edited)))
     assert caught.value.path == "context.user.password"
-    edited["context"]["user"]["password"] = "hunter3!"
+    edited["context"]["moved"] = [edited["context"]["user"].pop("password")]
+    with pytest.raises(DecisionRefused) as caught:
+        triage.replay(desk, letter_id, "ann", wish=Wish(edited=json.dumps(edited)))
+    assert caught.value.path == "context.moved.0"
+    edited["context"]["user"]["password"] = edited["context"].pop("moved")[0].replace("***", "hunter3!")
     assert triage.replay(desk, letter_id, "ann", wish=Wish(edited=json.dumps(edited))).carried_out
 
 
