@@ -9,11 +9,13 @@ from pydantic import BaseModel
 
 from orchestrator.admission import Referable, validate_handoff
 from orchestrator.cli.command import run
+from orchestrator.settings import settings
 from schemas.policy import Policy, PolicyRequest, meet
 from tests.support.ledgers import url_of
 from tests.support.plans import HASH, PLAN_ID, command, file, plan_text, record
 from workers.cli import mandor
 from workers.context import Context
+from workers.loading import load_actions
 from workers.registry import BadDeclaration, Registry, registry
 from workers.rehearsal import rehearse
 
@@ -118,6 +120,7 @@ def test_a_simulate_that_fails_is_told_beside_the_others(
     def fail(params: Any) -> str:
         raise error("no such bank")
 
+    load_actions(settings())
     monkeypatch.setattr(registry.find_action("create_file"), "foresee", fail)
     answer = json.loads(said(capsys, plan, "--no-context", "--json", code=1))
     assert [(step["would"] is None, step["failed"]) for step in answer["steps"]] == [
