@@ -110,7 +110,7 @@ class Settings(BaseSettings):
         86_400.0, ge=0, le=30 * 86_400, description="how long a workspace stays when its run has ended"
     )
     artifact_bytes: int = Field(
-        64 * 1024 * 1024, ge=0, le=2**31, description="most bytes of a run's files that policy keeps"
+        64 * 1024 * 1024, ge=0, le=2**31, description="most bytes of a run's files that policy keeps, each time it ends"
     )
     workspace_sweep_s: Seconds = Field(10.0, description="from one look for workspaces to let go to the next")
 

@@ -147,9 +147,10 @@ class Policy(Strict):
     min_rung: the weakest sandbox that a command may run in. command_*: bounds of a command (time, processes, output),
     and of each of its processes (processor time, memory, a file that it writes).
     workspace_keep_s: how long a run's workspace stays when the run has ended. artifacts: patterns of files in it that
-    are kept beyond that, of artifact_bytes together at most.
-    file_bytes, record_*: of what one step leaves. workspace_*: of all that lies in a run's workspace when a file is
-    written. protected_names: names that no part of a written path has, however they are spelled.
+    are kept beyond that, of artifact_bytes together at most each time that the run ends.
+    file_bytes, record_*: of what one step leaves. workspace_*: of all that lies in a run's workspace, when a file is
+    written and while a command runs. protected_names: names that no part of a written path has, however they are
+    spelled.
     """
 
     actions: Actions | None = None

@@ -6,6 +6,7 @@
 All of a generation's copies are made aside and appear at once. Who comes second, or again after a crash, finds them.
 
 The tree is anybody's work: links are not followed, and what is no regular file, or has a second name, is not touched.
+Nor is what has a name that policy protects: commands are not kept from making that, and people work where copies lie.
 """
 
 import hashlib
@@ -17,13 +18,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from orchestrator.ledger.files import Artifact
 from schemas.patterns import leads_to, matches
-from workers.paths import path_parts
+from workers.paths import path_parts, protected_part
 from workers.removal import remove_tree
+from workers.shut import open_up
 
 ARTIFACTS: Final = "artifacts"
 FILES: Final = 1000  # of one generation that are named; more are not kept
@@ -38,15 +41,16 @@ _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """patterns: of the files; max_bytes: of all copies together."""
+    """patterns: of the files; max_bytes: of a generation's copies; protected: names that nothing copied has."""
 
     patterns: frozenset[str]
     max_bytes: int
+    protected: frozenset[str]
 
 
 def keep(tree: Path, home: Path, run_id: str, generation: int, wanted: Wanted) -> list[Artifact]:
     """Copy what is wanted, unless it was done; answers what was kept and what was left out. OSError: not this time."""
-    kept = home.absolute() / ARTIFACTS / run_id / str(generation)
+    kept = _place_of(home, run_id, generation)
     if not kept.is_dir():
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for draft in kept.parent.glob(".*"):
@@ -55,12 +59,27 @@ def keep(tree: Path, home: Path, run_id: str, generation: int, wanted: Wanted) -
     return [Artifact(**one) for one in json.loads((kept / _MANIFEST).read_bytes())]
 
 
+def leave_out(tree: Path, home: Path, run_id: str, generation: int, wanted: Wanted, why: str) -> list[Artifact]:
+    """What `keep` would have copied, all of it left out; nothing is written. Of a tree that is not ours: nothing."""
+    files = _place_of(home, run_id, generation) / "files"
+    with suppress(OSError):
+        return _Copies(files, _named(files), wanted).none_of(tree, why)
+    return []
+
+
+def _place_of(home: Path, run_id: str, generation: int) -> Path:
+    return home.absolute() / ARTIFACTS / run_id / str(generation)
+
+
+def _named(files: Path) -> str:
+    return f"{socket.gethostname()}:{files}"
+
+
 def _publish(tree: Path, kept: Path, wanted: Wanted) -> None:
     draft = kept.with_name(f".{secrets.token_hex(8)}")
     draft.mkdir(mode=0o700)
     try:
-        place = f"{socket.gethostname()}:{kept / 'files'}"
-        found = _Copies(draft / "files", place, wanted).of(tree)
+        found = _Copies(draft / "files", _named(kept / "files"), wanted).of(tree)
         _write(draft / _MANIFEST, json.dumps([asdict(one) for one in found]).encode())
         _sync(draft)
         with suppress(FileExistsError, NotADirectoryError):
@@ -83,13 +102,15 @@ class _Copies:
     def of(self, tree: Path) -> list[Artifact]:
         """Everything that is wanted, in the order of its paths."""
         self._target.mkdir(mode=0o700)
-        found = []
+        return [self._copied(path, parent) for path, parent in self._wanted_of(tree)]
+
+    def none_of(self, tree: Path, why: str) -> list[Artifact]:
+        """The same, with nothing of it copied."""
+        return [Artifact("/".join(path), self._place, 0, None, why) for path, _ in self._wanted_of(tree)]
+
+    def _wanted_of(self, tree: Path) -> Iterator[tuple[tuple[str, ...], int]]:
         with suppress(FileNotFoundError), _folder(tree, None) as root:
-            for path, parent in self._wanted_below(root, ()):
-                found.append(self._copied(path, parent))
-                if len(found) == FILES:
-                    break
-        return found
+            yield from islice(self._wanted_below(root, ()), FILES)
 
     def _wanted_below(self, folder: int, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
         for name in sorted(os.listdir(folder)):
@@ -98,17 +119,26 @@ class _Copies:
             if self._looked_at > LOOKED_AT or not _is_plain(path):
                 continue
             mode = _mode(name, folder)
-            if stat.S_ISREG(mode) and any(matches(pattern, path) for pattern in self._wanted.patterns):
+            leads_on = stat.S_ISDIR(mode) and len(path) < DEPTH and self._leads_on(path)
+            if (stat.S_ISREG(mode) and self._matches(path)) or (leads_on and self._protected(name)):
                 yield path, folder
-            elif stat.S_ISDIR(mode) and len(path) < DEPTH and self._leads_on(path):
+            elif leads_on:
                 with suppress(OSError), _folder(name, folder) as below:
                     yield from self._wanted_below(below, path)
+
+    def _matches(self, path: tuple[str, ...]) -> bool:
+        return any(matches(pattern, path) for pattern in self._wanted.patterns)
+
+    def _protected(self, name: str) -> str | None:
+        return protected_part((name,), self._wanted.protected)
 
     def _leads_on(self, path: tuple[str, ...]) -> bool:
         return any(leads_to(pattern, path) for pattern in self._wanted.patterns)
 
     def _copied(self, path: tuple[str, ...], parent: int) -> Artifact:
         name = "/".join(path)
+        if protected := self._protected(path[-1]):
+            return Artifact(name, self._place, 0, None, f"the policy protects the name {protected}")
         try:
             source = os.open(path[-1], _READ, dir_fd=parent)
         except OSError:
@@ -157,7 +187,10 @@ def _mode(name: str, folder: int) -> int:
 
 @contextmanager
 def _folder(name: str | Path, parent: int | None) -> Iterator[int]:
-    descriptor = os.open(name, _FOLDER, dir_fd=parent)
+    try:
+        descriptor = os.open(name, _FOLDER, dir_fd=parent)
+    except PermissionError:  # a command has shut it to us
+        descriptor = open_up(name, parent)
     try:
         yield descriptor
     finally:

@@ -26,14 +26,14 @@ from typing import Final
 from orchestrator.healing.forks import GATE
 from orchestrator.home import WORKSPACES
 from orchestrator.ledger import Ledger, open_ledger
-from orchestrator.ledger.files import Standing
+from orchestrator.ledger.files import Artifact, Standing
 from orchestrator.settings import Settings
 from orchestrator.telemetry import events, letting_go
 from orchestrator.telemetry.logs import emit, identity
 from schemas.ids import is_run_id
 from schemas.policy import Policy
 from workers.belonging import alone, run_of, used_at
-from workers.keeping import ARTIFACTS, Wanted, keep
+from workers.keeping import ARTIFACTS, Wanted, keep, leave_out
 from workers.removal import remove_tree
 from workers.scratch import remove_dead
 
@@ -42,6 +42,7 @@ PATIENCE_S: Final = 3.0  # for the ledger; who comes in meanwhile waits longer t
 _PAGE: Final = 200
 _KEPT: Final = "kept"  # holds the generation whose files have been copied out; its lock is that of who copies
 _DAY_S: Final = 86_400
+_OVERTIME_MS: Final = 3_600_000  # that a workspace stays for its copies, where they cannot be made
 
 
 class LettingGo:
@@ -103,10 +104,10 @@ class LettingGo:
 
     def _see_to_ended(self, folder: Path, run: Standing) -> None:
         policy = _policy(run.policy_text)
-        wanted = Wanted(policy.artifacts, policy.artifact_bytes)
-        if wanted.patterns and wanted.max_bytes and not self._copy_out(folder, run, wanted):
-            return
         before = self._ledger.now_ms() - int(policy.workspace_keep_s * 1000)
+        wanted = Wanted(policy.artifacts, policy.artifact_bytes, policy.protected_names)
+        if wanted.patterns and wanted.max_bytes and not self._copy_out(folder, run, wanted, before):
+            return
         if run.ended_at is not None and run.ended_at <= before:
             with alone(folder) as nobody_comes_in:
                 moved = self._move_away(folder) if nobody_comes_in and self._let_go(run, before) else None
@@ -118,7 +119,7 @@ class LettingGo:
         with GATE.inside():
             return self._ledger.files.let_go(run.run_id, run.generation, before)
 
-    def _copy_out(self, folder: Path, run: Standing, wanted: Wanted) -> bool:
+    def _copy_out(self, folder: Path, run: Standing, wanted: Wanted, before: int) -> bool:
         """Whether the copies of this generation are there, and noted. False: somebody else makes them just now, or the
         run was started over meanwhile."""
         with _locked(folder / _KEPT) as kept:
@@ -126,13 +127,25 @@ class LettingGo:
                 return False
             if os.pread(kept, 20, 0) == b"%020d" % run.generation:
                 return True
-            found = keep(folder / "tree", self._home, run.run_id, run.generation, wanted)
+            found = self._copies(folder / "tree", run, wanted, before)
             with GATE.inside():
                 self._ledger.files.keep(run.run_id, run.generation, found)
-            os.pwrite(kept, b"%020d" % run.generation, 0)
+            with suppress(OSError):  # it only spares the next look the work, and a full disk has no room for it
+                os.pwrite(kept, b"%020d" % run.generation, 0)
         copies = [one.bytes for one in found if one.left_out is None]
         _tell(letting_go.ArtifactsKept(len(copies), sum(copies), len(found) - len(copies)))
         return True
+
+    def _copies(self, tree: Path, run: Standing, wanted: Wanted, before: int) -> list[Artifact]:
+        """Where they cannot be made, this is an error first; in the end a full disk may not keep what fills it."""
+        try:
+            return keep(tree, self._home, run.run_id, run.generation, wanted)
+        except OSError as error:
+            if run.ended_at is None or run.ended_at > before - _OVERTIME_MS:
+                raise
+            self._failed.append(error)
+            why = f"it could not be copied while the workspace was there: {os.strerror(error.errno or 0)}"
+            return leave_out(tree, self._home, run.run_id, run.generation, wanted, why)
 
     # ---- nobody's
 

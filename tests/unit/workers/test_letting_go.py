@@ -1,5 +1,6 @@
 """Workspaces go when nobody needs them any more, whoever dies while that is done; nothing else ever goes."""
 
+import errno
 import json
 import os
 import subprocess
@@ -455,6 +456,74 @@ def test_links_pipes_and_second_names_are_not_copied(house: House, tmp_path: Pat
     assert kept_of(house, run_id) == {"fine": None, "hard": "it is no file of one name"}
     copies = house.settings.home / ARTIFACTS / run_id
     assert "secret" not in [path.read_text() for path in copies.rglob("*") if path.is_file()]
+
+
+def test_names_that_policy_protects_are_not_copied_where_people_work(house: House) -> None:
+    run_id = house.run("r", artifacts=frozenset({"**"}))
+    tree = house.open(run_id, fine="x", a_b="x").path
+    (tree / "a" / ".GIT" / "hooks").mkdir(parents=True)
+    (tree / "a" / ".GIT" / "config").write_text("fsmonitor = true")
+    (tree / ".envrc").write_text("true")
+    house.end(run_id, 1000)
+    house.look()
+    said = "the policy protects the name "
+    assert kept_of(house, run_id) == {
+        "fine": None,
+        "a/b": None,
+        "a/.GIT": f"{said}.git",
+        ".envrc": f"{said}.envrc",
+    }
+    copies = house.settings.home / ARTIFACTS / run_id / "1" / "files"
+    assert {path.relative_to(copies).as_posix() for path in copies.rglob("*")} == {"a", "a/b", "fine"}
+
+
+def test_one_that_is_not_root_copies_out_of_a_workspace_that_was_shut_to_it(tmp_path: Path) -> None:
+    """Root may read it anyway, so another user tries."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become another user")
+    tree, home = tmp_path / "tree", tmp_path / "home"
+    (tree / "in").mkdir(parents=True)
+    home.mkdir()
+    (tree / "in" / "file").write_text("x")
+    for path in (tmp_path, home, tree, tree / "in", tree / "in" / "file"):
+        os.chown(path, 65_534, 65_534)
+    for path in (tree / "in", tree):
+        path.chmod(0)
+    for above in list(tmp_path.parents)[:-2]:
+        above.chmod(above.stat().st_mode | 0o011)
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(65_534)
+        os.setuid(65_534)
+        try:
+            wanted = keeping.Wanted(frozenset({"**"}), 100, frozenset())
+            kept = [one.path for one in keeping.keep(tree, home, "r", 1, wanted) if one.left_out is None]
+            os._exit(0 if kept == ["in/file"] else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_cannot_be_copied_keeps_no_workspace_for_ever(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left", "/secret")
+
+    late, early = (house.run(name, artifacts=frozenset({"**"})) for name in ("late", "early"))
+    for run_id, minutes in ((late, 70), (early, 30)):
+        house.open(run_id, a_txt="x")
+        house.end(run_id, minutes * MINUTE_MS)
+    with monkeypatch.context() as patched:
+        patched.setattr(keeping, "_write", full)
+        patched.setattr(os, "pwrite", full)
+        house.look()
+    assert house.left() == {house.folder(early)}
+    assert [one.left_out for one in house.ledger.files.kept(late)] == [
+        "it could not be copied while the workspace was there: No space left on device"
+    ]
+    assert house.ledger.files.kept(early) == []
+    house.look()
+    assert (house.left(), kept_of(house, early)) == (set(), {"a/txt": None})
 
 
 @pytest.mark.parametrize(
