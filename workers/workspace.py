@@ -229,9 +229,14 @@ class Workspace:
             _lock(lock)
             yield
 
-    def _fence_of(self, path: str) -> AbstractContextManager[int]:
-        """The file that keeps the highest fence of those that wrote the path."""
-        return _kept(self._folder / "fences", hashlib.sha256(path.encode()).hexdigest())
+    @contextmanager
+    def _fence_of(self, path: str) -> Iterator[int]:
+        """The file that keeps the highest fence of those that wrote the path; its name is on disk."""
+        fences = self._folder / "fences"
+        with _kept(fences, hashlib.sha256(path.encode()).hexdigest()) as fence:
+            if not os.fstat(fence).st_size:  # new, or whoever made it died before this
+                _sync(fences)
+            yield fence
 
     def _refuse_stale(self, fence: int) -> None:
         highest = _highest(fence)
@@ -240,10 +245,12 @@ class Workspace:
 
     def _raise_fence(self, fence: int) -> None:
         os.pwrite(fence, b"%0*d" % (_FENCE_DIGITS, self._fence), 0)
+        os.fsync(fence)  # before the file is there: undo must find who wrote it, also when the power fails
 
 
-def _highest(lock: int) -> int:
-    return int(os.pread(lock, _FENCE_DIGITS, 0) or b"0")
+def _highest(fence: int) -> int:
+    """0: nobody has written; zeros are what a failing power leaves of a number that was not on disk yet."""
+    return int(os.pread(fence, _FENCE_DIGITS, 0).strip(b"\0") or b"0")
 
 
 def _parts(path: str) -> tuple[str, ...]:
@@ -333,8 +340,13 @@ def _make_private(path: Path) -> None:
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
         path.chmod(0o700)
-    with _opened(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)) as parent:
-        os.fsync(parent)  # each time: who made it may have died before this
+    _sync(path.parent)  # each time: who made it may have died before this
+
+
+def _sync(folder: Path) -> None:
+    """The names in it."""
+    with _opened(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as names:
+        os.fsync(names)
 
 
 def _new_key(path: Path) -> bytes:

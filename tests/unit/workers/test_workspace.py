@@ -366,6 +366,8 @@ def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_it_is_told
         before, after = done[: done.index("renamed")], done[done.index("renamed") + 1 :]
         assert {str(home), str(Path(folder).parent), folder, tree, f"{tree}/a"} <= set(before)
         assert any(path.startswith(f"{folder}/incoming/") for path in before)
+        assert any(path.startswith(f"{folder}/fences/") for path in before)
+        assert f"{folder}/fences" in before or fence == 2
         assert after == [f"{tree}/a/b"]
 
 
@@ -380,6 +382,17 @@ def test_an_older_holder_does_not_overwrite_a_newer_one(home: Path) -> None:
     assert new.read("a.txt", max_bytes=9) == b"new"
     old.write("b.txt", b"another path")
     Workspaces(home).open(RUN, 9).write("a.txt", b"the same holder again")
+
+
+def test_a_fence_of_zeros_is_none(home: Path) -> None:
+    """What some file systems leave where the power failed before the number was on disk."""
+    files = Workspaces(home).open(RUN, 9)
+    files.write("a.txt", b"x")
+    (fence,) = (files.path.parent / "fences").iterdir()
+    fence.write_bytes(bytes(20))
+    Workspaces(home).open(RUN, 8).write("a.txt", b"y")
+    with pytest.raises(WrittenSince, match="fence 8"):
+        Workspaces(home).open(RUN, 9, wrote=7).remove("a.txt")
 
 
 def test_an_older_holder_leaves_no_folder_and_no_content_behind(home: Path) -> None:
