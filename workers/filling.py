@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from orchestrator.settings import env_name
 from schemas.policy import Policy
 from workers.beneath import FOLDER
 from workers.outcomes import PermanentError
@@ -17,6 +18,7 @@ from workers.room import Usage, WorkspaceFull, usage_beside
 
 FIRST_S: Final = 0.25  # most commands have ended by then
 _SHARE: Final = 10
+_PATH: Final = "params.command"
 
 
 class CommandFilled(PermanentError):
@@ -46,21 +48,21 @@ class Filling:
     def refuse(self) -> None:
         """WorkspaceFull: there is too much in it already, so nothing may be started."""
         if too_much := self._too_much():
-            raise WorkspaceFull(f"the command was not started: {too_much}", hint="write less before it")
+            raise WorkspaceFull(f"the command was not started: {too_much}", path=_PATH, hint="write less before it")
 
     def look(self) -> None:
         """CommandFilled: there is too much in it by now, or nobody can say how much."""
         if too_much := self._too_much():
-            raise CommandFilled(f"the command was ended: {too_much}")
+            raise CommandFilled(f"the command was ended: {too_much}", path=_PATH, hint="write less in it")
 
     def _too_much(self) -> str | None:
         used, most = self._used(), self._policy
         if used is None:
             return "nobody can say how full the workspace is"
         if used.files > most.workspace_files:
-            return f"the workspace holds more than {most.workspace_files} entries (workspace_files of the policy)"
+            return _more_than(most.workspace_files, "entries", "workspace_files")
         if used.bytes > most.workspace_bytes:
-            return f"the workspace holds more than {most.workspace_bytes} bytes (workspace_bytes of the policy)"
+            return _more_than(most.workspace_bytes, "bytes", "workspace_bytes")
         return None
 
     def _used(self) -> Usage | None:
@@ -74,3 +76,7 @@ class Filling:
             return Usage(0, 0)
         except (OSError, PermanentError):  # shut, or deeper than any path leads
             return None
+
+
+def _more_than(most: int, unit: str, field: str) -> str:
+    return f"the workspace holds more than {most} {unit} ({field} of the policy, {env_name(field)})"

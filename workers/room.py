@@ -1,7 +1,8 @@
 """How full a run's workspace is, commands' files included, and whether one more file fits in by the policy.
 
 Looked up anew for each write, under the workspace's lock: of files that are written at once, no two take the same room.
-Bytes are what files say of their size, holes included; files are entries of any kind, folders too.
+Bytes are what files say of their size, holes included, or the space they have on the disk where that is more: it can be
+reserved beyond a file's end. Files are entries of any kind, folders too.
 """
 
 import errno
@@ -20,6 +21,7 @@ from workers.paths import PATH_BYTES
 
 Names = tuple[str, ...]
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})  # changed by a command while we look
+_BLOCK: Final = 512  # what stat(2) counts in, whatever the file system's own are
 _MEND: Final = "write less, or take away what the run needs no more"
 
 
@@ -61,8 +63,14 @@ def usage_beside(root: int, parts: Names, enough: int) -> Usage:
                 waiting.append((*folder, name))
             if name != on_the_way:
                 files += 1
-                size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+                size += _taken(found) if stat.S_ISREG(found.st_mode) else 0
     return Usage(size, files)
+
+
+def _taken(found: os.stat_result) -> int:
+    """That its last block is not full, and a block that says where the others are, counts for nothing."""
+    on_disk = found.st_blocks * _BLOCK
+    return on_disk if on_disk > found.st_size + 2 * found.st_blksize else found.st_size
 
 
 def _next_part(parts: Names, folder: Names) -> str | None:

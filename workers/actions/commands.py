@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.admission import CommandLine
-from orchestrator.settings import settings
+from orchestrator.settings import env_name, settings
 from orchestrator.telemetry import commands as facts
 from orchestrator.telemetry import logs
 from schemas.policy import Policy, Rung
@@ -32,6 +32,7 @@ MAX_TIMEOUT_MS = 30_000
 GRACE_S: Final = 1.0  # from SIGTERM to the end of everything, at the command's time limit
 _SHELL: Final = ("/bin/sh", "-c")  # inside the sandbox; nothing outside goes through a shell
 _KEPT_PARTS: Final = 4  # head and tail of two streams
+_OTHER_PARTS: Final = 320  # bytes of a result's JSON without them, at most
 _WIDEST: Final = 6  # characters of JSON that one byte may become
 _SAID_BYTES: Final = 400
 _TOO_LONG: Final = 7  # E2BIG
@@ -122,7 +123,7 @@ def run_command(params: RunCommand, ctx: Context) -> CommandResult:
     except SandboxFailed as failed:
         raise _not_started(rung, failed) from None
     logs.emit(facts.CommandRun(rung, _word(ended), ended.duration_ms))
-    return _result(ended, rung)
+    return _result(ended, rung, params, ctx.policy)
 
 
 def _limits(params: RunCommand, policy: Policy) -> Limits:
@@ -132,7 +133,7 @@ def _limits(params: RunCommand, policy: Policy) -> Limits:
         cpu_s=policy.command_cpu_s,
         memory_bytes=policy.command_memory_bytes,
         processes=policy.command_processes,
-        kept_bytes=policy.result_bytes // (_KEPT_PARTS * _WIDEST + 1),
+        kept_bytes=max(1, (policy.result_bytes_for("run_command") - _OTHER_PARTS) // (_KEPT_PARTS * _WIDEST)),
         output_bytes=policy.command_output_bytes,
         file_bytes=policy.command_file_bytes,
     )
@@ -144,7 +145,8 @@ def _limits(params: RunCommand, policy: Policy) -> Limits:
 def _refuse(ctx: Context) -> Any:
     ctx.log.warning("command.refused", reason=NoSandboxRung.kind)
     raise NoSandboxRung(
-        f"this worker has no sandbox as strong as {ctx.policy.min_rung}",
+        f"this worker has no sandbox as strong as {ctx.policy.min_rung} ({_said_by('min_rung')})",
+        path="params.command",
         hint="see docs/sandbox.md, or leave run_command out of the policy's actions",
     )
 
@@ -173,7 +175,7 @@ def _word(ended: Ended) -> str:
     return "flooded"
 
 
-def _result(ended: Ended, rung: Rung) -> CommandResult:
+def _result(ended: Ended, rung: Rung, params: RunCommand, policy: Policy) -> CommandResult:
     """The result of a command that ended with 0; any other is an error."""
     match ended.end:
         case Exited(code=0):
@@ -183,10 +185,32 @@ def _result(ended: Ended, rung: Rung) -> CommandResult:
         case Signalled(number=number):
             raise CommandKilled(f"signal {number} ended the command{_last_words(ended)}")
         case TimedOut():
-            raise CommandTimedOut(f"the command was ended at its time limit{_last_words(ended)}")
+            raise _too_slow(ended, params, policy)
         case Flooded():
-            total = ended.stdout.bytes + ended.stderr.bytes
-            raise CommandFlooded(f"the command was ended after {total} bytes of output, more than policy allows")
+            raise _too_loud(ended, policy)
+
+
+def _too_slow(ended: Ended, params: RunCommand, policy: Policy) -> CommandTimedOut:
+    """By the smaller of two limits, which it names."""
+    if policy.command_time_s * 1000 < params.timeout_ms:
+        limit, path = f"{policy.command_time_s:g} s ({_said_by('command_time_s')})", "params.command"
+    else:
+        limit, path = f"{params.timeout_ms} ms", "params.timeout_ms"
+    return CommandTimedOut(f"the command was ended at its time limit, {limit}{_last_words(ended)}", path=path)
+
+
+def _too_loud(ended: Ended, policy: Policy) -> CommandFlooded:
+    total, most = ended.stdout.bytes + ended.stderr.bytes, policy.command_output_bytes
+    return CommandFlooded(
+        f"the command was ended after {total} bytes of output, at most {most} are allowed "
+        f"({_said_by('command_output_bytes')})",
+        path="params.command",
+        hint="let it write into a file of the workspace",
+    )
+
+
+def _said_by(field: str) -> str:
+    return f"{field} of the policy, {env_name(field)}"
 
 
 def _success(ended: Ended, rung: Rung) -> CommandResult:

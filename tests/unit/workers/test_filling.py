@@ -9,6 +9,7 @@ from schemas.policy import Policy
 from workers import filling
 from workers.filling import CommandFilled, Filling
 from workers.outcomes import LeaseLost, NoEffect
+from workers.room import WorkspaceFull
 
 
 def ready(tree: Path, monkeypatch: pytest.MonkeyPatch, **quota: int) -> Filling:
@@ -24,16 +25,22 @@ def test_entries_of_every_kind_and_sizes_with_holes_count(tmp_path: Path, monkey
     os.mkfifo(tmp_path / "a" / "b" / "pipe")
     look()
     (tmp_path / "link").symlink_to("/")
-    with pytest.raises(CommandFilled, match="more than 3 entries") as filled:
+    with pytest.raises(
+        CommandFilled, match=r"3 entries \(workspace_files of the policy, MANDOR_WORKSPACE_FILES"
+    ) as filled:
         look()
     assert not isinstance(filled.value, NoEffect), "it has done something"
+    assert (filled.value.path, bool(filled.value.hint)) == ("params.command", True)
+    with pytest.raises(WorkspaceFull, match="not started") as full:
+        look.refuse()
+    assert (full.value.path, bool(full.value.hint)) == ("params.command", True)
     (tmp_path / "link").unlink()
     (tmp_path / "a" / "b" / "pipe").unlink()
     with (tmp_path / "hole").open("wb") as hole:
         hole.truncate(100)
         look()
         hole.truncate(101)
-    with pytest.raises(CommandFilled, match="more than 100 bytes"):
+    with pytest.raises(CommandFilled, match=r"100 bytes \(workspace_bytes of the policy, MANDOR_WORKSPACE_BYTES"):
         look()
 
 

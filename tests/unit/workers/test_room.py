@@ -1,5 +1,6 @@
 """How full a workspace may be, what it is full of, and the names that policy protects."""
 
+import ctypes
 import errno
 import os
 import threading
@@ -67,6 +68,27 @@ def test_holes_and_second_names_are_counted_and_what_links_lead_to_is_not(tmp_pa
     root = os.open(files.path, os.O_RDONLY)
     assert usage_beside(root, ("new",), 100) == Usage(2 * 10**12, 4)
     os.close(root)
+
+
+def test_space_that_is_reserved_beyond_a_file_s_end_is_counted(tmp_path: Path) -> None:
+    files = workspace(tmp_path)
+    with (files.path / "small").open("wb") as made:
+        made.write(b"12345")
+    with (files.path / "reserved").open("wb") as made:
+        if _fallocate(made.fileno(), 1, 8 << 20):  # FALLOC_FL_KEEP_SIZE
+            pytest.skip("this file system reserves nothing")
+        assert os.fstat(made.fileno()).st_size == 0
+    root = os.open(files.path, os.O_RDONLY)
+    assert usage_beside(root, ("new",), 100).bytes >= 5 + (8 << 20)
+    (files.path / "reserved").unlink()
+    assert usage_beside(root, ("new",), 100).bytes == 5, "a block that is not full is none"
+    os.close(root)
+
+
+def _fallocate(descriptor: int, mode: int, size: int) -> int:
+    call = ctypes.CDLL(None, use_errno=True).fallocate
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return int(call(descriptor, mode, 0, size))
 
 
 def test_counting_ends_where_it_is_too_much_anyway(tmp_path: Path) -> None:
