@@ -1,5 +1,6 @@
 """What a command's step says of the limits it met, and how much of its output fits into its result."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from schemas.policy import Policy, Rung
 from workers.actions import commands
 from workers.actions.commands import CommandFlooded, CommandTimedOut, NoSandboxRung, RunCommand, run_command
 from workers.outcomes import PermanentError
+from workers.room import WorkspaceFull
 from workers.sandbox import ladder
 from workers.sandbox.host import Host
 from workers.sandbox.jobs import End, Ended, Exited, Flooded, Stream, TimedOut
@@ -49,6 +51,18 @@ def test_a_missing_sandbox_names_who_asked_for_it(tmp_path: Path, monkeypatch: p
     with pytest.raises(NoSandboxRung, match=r"min_rung of the policy, MANDOR_MIN_RUNG") as missing:
         run_command(RunCommand(command="true"), context(workspace=tmp_path))
     assert missing.value.path == "params.command"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_is_too_full_is_not_handed_over_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root_s = Ladder(Host("", "", None, 65_534, 65_534), (Rung.NAMESPACES,), {})
+    monkeypatch.setattr(ladder, "current", lambda _: root_s)
+    ctx = context(workspace=tmp_path, policy=Policy(workspace_files=1))
+    for name in "ab":
+        (ctx.workspace.path / name).touch()
+    with pytest.raises(WorkspaceFull):
+        run_command(RunCommand(command="true"), ctx)
+    assert {path.stat().st_uid for path in ctx.workspace.path.iterdir()} == {0}
 
 
 @pytest.mark.parametrize("most", [500, 4096, 262_144])
