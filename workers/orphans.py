@@ -30,11 +30,16 @@ def adopt() -> bool:
     """Be the parent of whatever a descendant leaves behind. False: this system has no such thing."""
     _before.clear()
     _left.clear()
-    _before.update(pid for pid, _ in _children())
+    _before.update(children())
     try:
         return bool(ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
+
+
+def children() -> set[int]:
+    """The processes whose parent is this one, those that have ended and were not buried among them."""
+    return {pid for pid, _ in _children()}
 
 
 def end_all(own: set[int], within_s: float) -> bool:
@@ -42,7 +47,7 @@ def end_all(own: set[int], within_s: float) -> bool:
     some outlasted this time.
     """
     give_up = time.monotonic() + within_s
-    while orphans := {pid for pid, _ in _children()} - own - _before:
+    while orphans := children() - own - _before:
         for pid in orphans:
             _end(pid)
         if time.monotonic() > give_up:

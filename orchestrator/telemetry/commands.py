@@ -33,13 +33,14 @@ class Unfenced(Occurrence):
 
 @dataclass(frozen=True, slots=True)
 class SandboxFailed(Occurrence):
-    """A sandbox that worked before could not be made; its command was not started."""
+    """A sandbox that worked before could not be made; its command was not started. said: by the program that failed."""
 
     event = "sandbox.failed"
     level = "warning"
     rung: str
     doing: str
     number: int
+    said: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The action run_command, delivered like any step: what it answers, what it refuses, what may be tried again."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +9,22 @@ from typing import Any
 import pytest
 
 from orchestrator.settings import Settings
+from orchestrator.telemetry import facts
+from orchestrator.telemetry.commands import SandboxFailed
+from orchestrator.telemetry.events import Occurrence
 from schemas.policy import Policy, Rung
 from tests.support.sandboxes import ladder as whole_ladder
 from tests.support.servers import Server
 from tests.support.workbench import Run, Workbench, workbench
-from workers.actions.commands import run_command
+from workers import workspace
+from workers.actions import commands
+from workers.actions.commands import SandboxUnavailable, run_command
+from workers.belonging import alone
+from workers.outcomes import NoEffect
 from workers.reports import Done, GivenUp, Later
 from workers.sandbox import ladder
 from workers.sandbox.ladder import Ladder
+from workers.workspace import WorkspaceFault, Workspaces
 
 STOP = Policy.model_validate({"on_failure": "stop"})
 
@@ -42,8 +51,6 @@ def command(bench: Workbench, line: str, *, policy: Policy | None = STOP, **para
 
 def result(run: Run) -> dict[str, Any]:
     """What the step has answered."""
-    import json
-
     text = run.bench.store.views.result(run.ref, "s0")
     assert text is not None
     answer: dict[str, Any] = json.loads(text)
@@ -131,6 +138,44 @@ def test_a_start_that_fails_is_tried_again_on_what_works_by_then(bench: Workbenc
     run.wait_out_backoff()
     assert isinstance(run.deliver(), Done)
     assert result(run)["stdout_head"] == "hi\n"
+
+
+def test_a_start_that_fails_tells_no_folder_of_the_host(
+    bench: Workbench, found: Ladder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a failed program says of it, that of bubblewrap with a workspace's secret name too, is for the log alone."""
+    if Rung.BUBBLEWRAP not in found.working:
+        pytest.skip(found.missing[Rung.BUBBLEWRAP])
+    heard: list[Occurrence] = []
+    monkeypatch.setattr(facts, "_listeners", [heard.append])
+    ladder._found[:] = [replace(found, host=replace(found.host, prefix="/nowhere/here"))]
+    once = STOP.model_validate({"per_action": {"run_command": {"attempts": 1}}})
+    run = command(bench, "true", policy=once)
+    assert isinstance(run.deliver(), GivenUp)
+    assert (run.error()["kind"], run.step().status) == ("sandbox_failed", "failed")
+    assert "/nowhere" not in json.dumps(run.error())
+    assert ["/nowhere/here" in fact.said for fact in heard if isinstance(fact, SandboxFailed)] == [True]
+
+
+def test_a_workspace_that_cannot_be_used_leaves_no_doubt(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody holds it: nothing was started, and the next try may find it free."""
+    monkeypatch.setattr(workspace, "LOCK_WAIT_S", 0.1)
+    run = command(bench, "echo hi")
+    tree = Workspaces(bench.settings.home).open(run.ref.run_id, 1).path
+    with alone(tree.parent) as held:
+        assert held
+        assert isinstance(run.deliver(), Later)
+    assert run.step().status == "backoff"
+    run.wait_out_backoff()
+    assert isinstance(run.deliver(), Done)
+
+
+@pytest.mark.parametrize("fault", [OSError(28, "full", "/home/secret"), WorkspaceFault("full")], ids=["system", "ours"])
+def test_what_the_file_system_cannot_do_before_the_start_is_no_doubt(fault: Exception) -> None:
+    with pytest.raises(SandboxUnavailable, match=r"full|No space left") as told, commands._nothing_started():
+        raise fault
+    assert isinstance(told.value, NoEffect)
+    assert "secret" not in str(told.value)
 
 
 def test_a_line_that_no_kernel_takes_is_refused(bench: Workbench) -> None:

@@ -5,17 +5,25 @@ Each test runs on both sandboxes, by whoever runs the tests; where that is root,
 
 import os
 import re
+import resource
 import socket
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from orchestrator.settings import Settings
 from schemas.policy import Rung
-from tests.support.sandboxes import ROOT, Box, again_by_nobody, alive, box, found_behind, ladder
+from tests.support.sandboxes import LIMITS, ROOT, Box, again_by_nobody, alive, box, found_behind, ladder
 from tests.support.waiting import eventually
+from workers import orphans
 from workers.outcomes import LeaseLost
-from workers.sandbox.jobs import Exited, Flooded, SandboxFailed, Signalled, TimedOut
+from workers.sandbox import host
+from workers.sandbox.jobs import Exited, Flooded, Job, SandboxFailed, Signalled, TimedOut
+from workers.sandbox.ladder import find
+from workers.sandbox.running import run
 
 SANDBOXES = (Rung.BUBBLEWRAP, Rung.NAMESPACES)
 SECRET = "s3cr3t-value"
@@ -83,6 +91,41 @@ def test_what_stops_the_attempt_ends_the_command(any_rung: Box) -> None:
     assert alive("sleep\x004715") == []
 
 
+@pytest.mark.parametrize("name", ["KILL", "INT", "STOP"])
+def test_without_a_sandbox_too_it_ends_with_the_process_that_it_killed_above_it(tmp_path: Path, name: str) -> None:
+    """In a worker's child, which adopts. What else that child had started is not the command's."""
+    unfenced, mark = box(Rung.RLIMITS, tmp_path), "sleep\x004718"
+
+    def attacked() -> str:
+        orphans.adopt()
+        own = subprocess.Popen(["sleep", "4719"])
+        line = f"setsid -f sleep 4718; setsid sleep 4718 & kill -{name} $PPID; sleep 4718"
+        ended = unfenced.run(line, timeout_s=0.5)
+        told = f"{type(ended.end).__name__} {alive(mark)} {own.poll()}"
+        own.kill()
+        own.wait()
+        return told
+
+    end = "TimedOut" if name == "STOP" else "Signalled"
+    assert by_a_child(attacked) == f"{end} [] None"
+
+
+def by_a_child(act: Callable[[], str]) -> str:
+    """What it says in a process of its own."""
+    hearing, telling = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(telling, act().encode())
+        finally:
+            os._exit(0)
+    os.close(telling)
+    with os.fdopen(hearing) as told:
+        said = told.read()
+    os.waitpid(pid, 0)
+    return said
+
+
 def test_a_frozen_worker_s_command_is_ended_from_within(any_rung: Box) -> None:
     """Nobody outside looks at the clock any more: this check is where the worker stands still."""
 
@@ -136,11 +179,43 @@ def test_a_line_that_is_too_long_was_not_started(any_rung: Box) -> None:
     assert (caught.value.doing, caught.value.number) == ("exec", 7)
 
 
+def test_without_descriptors_nothing_is_started_and_none_is_left_open(any_rung: Box) -> None:
+    before, (most, hard) = open_descriptors(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    try:
+        for room in (0, 1, 2, 3, 4):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free + room, hard))
+            with pytest.raises(SandboxFailed, match="descriptors, errno 24"):
+                run(any_rung.rung, ladder().host, Job(("/bin/true",), any_rung.workspace, LIMITS))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    assert open_descriptors() == before
+
+
 def test_without_landlock_no_command_starts() -> None:
     """The inner fence fails after the outer ones stand: the kernel's calls for it are forbidden to this process."""
     found = found_behind("from tests.support.rungless import without_landlock\nwithout_landlock()")
     assert found["working"] == []
     assert all("landlock, errno 1" in found["missing"][rung] for rung in SANDBOXES if rung in ladder().working)
+
+
+def test_no_sandbox_shows_the_home_folder(tmp_path: Path) -> None:
+    """As with a working directory below /usr: passwords, ledger and workspaces are of the commands' user."""
+    (tmp_path / "home").symlink_to("/usr/src/app/.mandor")
+    for home in (Path("/usr/src/app/.mandor"), tmp_path / "home", Path(ladder().host.prefix) / "home"):
+        found = find(Settings(home=home, min_rung=Rung.NAMESPACES))
+        assert found.working == ()
+        assert all("MANDOR_HOME is below" in found.missing[rung] for rung in SANDBOXES if rung in ladder().working)
+
+
+def test_without_a_folder_to_mount_below_root_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "STAGES", ())
+    found = find(Settings(min_rung=Rung.NAMESPACES))
+    if ladder().host.uid is None:
+        assert found.working == tuple(rung for rung in SANDBOXES if rung in ladder().working)
+    else:
+        assert "no folder to mount others below" in found.missing[Rung.NAMESPACES]
 
 
 def test_without_namespaces_there_is_no_sandbox() -> None:
@@ -247,6 +322,27 @@ def test_limits_hold_and_cannot_be_raised(sandbox: Box) -> None:
     said = sandbox.said("i=0; while [ $i -lt 200 ]; do sleep 4717 & i=$((i+1)); done; echo $i")
     assert "fork" in said
     assert len(alive("sleep\x004717")) == 0
+
+
+def test_no_memory_and_no_room_is_had_beside_the_limits(sandbox: Box) -> None:
+    """Files in memory that are mapped nowhere, segments, and blocks that a file's size does not tell."""
+    program = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.memfd_create(b"m", 0), ctypes.get_errno(), libc.shmget(0, 4096, 0o1600), ctypes.get_errno())
+file = os.open("f", os.O_CREAT | os.O_RDWR)
+print(libc.fallocate(file, 1, 0, 1 << 20), ctypes.get_errno())
+os.posix_fallocate(file, 0, 65536)
+print(os.fstat(file).st_size)
+"""
+    (sandbox.workspace / "try.py").write_text(program)
+    python = ladder().host.python
+    assert sandbox.said(f"{python} try.py").splitlines() == ["-1 38 -1 38", "-1 95", "65536"]
+
+
+def test_files_in_memory_are_counted(tmp_path: Path) -> None:
+    """bubblewrap has no bound for their number."""
+    assert box(Rung.NAMESPACES, tmp_path).said("stat -f -c %c /tmp /dev/shm").split() == ["16384"] * 2
 
 
 def test_it_has_no_terminal_and_no_input(sandbox: Box) -> None:

@@ -1,5 +1,8 @@
 """run_command: a shell command, in a sandbox only. Without a rung that fences it in, the step is refused."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,6 +29,7 @@ from workers.sandbox.jobs import (
 )
 from workers.sandbox.ownership import hand_to
 from workers.sandbox.running import run
+from workers.workspace import WorkspaceFault
 
 DEFAULT_TIMEOUT_MS = 5_000
 MAX_TIMEOUT_MS = 30_000
@@ -36,6 +40,7 @@ _OTHER_PARTS: Final = 320  # bytes of a result's JSON without them, at most
 _WIDEST: Final = 6  # characters of JSON that one byte may become
 _SAID_BYTES: Final = 400
 _TOO_LONG: Final = 7  # E2BIG
+_NOT_STARTED: Final = "nothing was started"
 
 
 class NoSandboxRung(PermanentError, NoEffect):
@@ -113,10 +118,11 @@ def run_command(params: RunCommand, ctx: Context) -> CommandResult:
     """Run a shell command in the run's workspace."""
     found = ladder.current(settings())
     rung = found.choose(ctx.policy.min_rung) or _refuse(ctx)
-    workspace = ctx.workspace.path
-    filling = Filling(workspace, ctx.policy, ctx.check)
-    filling.refuse()  # first: what is too full is not walked through to be handed over
-    hand_to(workspace, found.host.uid, found.host.gid)
+    with _nothing_started():
+        workspace = ctx.workspace.path
+        filling = Filling(workspace, ctx.policy, ctx.check)
+        filling.refuse()  # first: what is too full is not walked through to be handed over
+        hand_to(workspace, found.host.uid, found.host.gid)
     job = Job((*_SHELL, params.command), workspace, _limits(params, ctx.policy))
     try:
         ended = run(rung, found.host, job, filling)
@@ -151,14 +157,28 @@ def _refuse(ctx: Context) -> Any:
     )
 
 
+@contextmanager
+def _nothing_started() -> Iterator[None]:
+    """Whatever the file system could not do before the command: it was not started, so there is no doubt."""
+    try:
+        yield
+    except WorkspaceFault as fault:
+        raise SandboxUnavailable(fault.message, hint=_NOT_STARTED) from None
+    except OSError as fault:
+        why = os.strerror(fault.errno or 0)
+        raise SandboxUnavailable(f"the workspace could not be used: {why}", hint=_NOT_STARTED) from None
+
+
 def _not_started(rung: Rung, failed: SandboxFailed) -> NoEffect:
     if failed.doing == "exec" and failed.number == _TOO_LONG:
         return CommandTooLong(
             "the command is too long for this system", path="params.command", hint="put it into a file"
         )
-    logs.emit(facts.SandboxFailed(rung, failed.doing, failed.number))
+    logs.emit(facts.SandboxFailed(rung, failed.doing, failed.number, failed.said))
+    if failed.doing == "descriptors":  # that is no fault of the rung's
+        return SandboxUnavailable(failed.message, hint=_NOT_STARTED)
     ladder.look_again(settings())
-    return SandboxUnavailable(failed.message, hint="nothing was started; what works now was looked up again")
+    return SandboxUnavailable(failed.message, hint=f"{_NOT_STARTED}; what works now was looked up again")
 
 
 # ---- something was

@@ -14,7 +14,7 @@ INSIDE: Final = Path(__file__).with_name("inside")
 _PROGRAM_FOLDERS: Final = ("/usr/bin", "/usr/local/bin", "/bin")
 _SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/ssl/certs")
-_STAGES: Final = ("/mnt", "/media", "/srv", "/opt")
+STAGES: Final = ("/mnt", "/media", "/srv", "/opt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,22 @@ class Host:
     gid: int | None
 
     @property
-    def stage(self) -> str:
-        """A folder to hang others below, where those that we need are not in it."""
+    def stage(self) -> str | None:
+        """A folder to hang others below, where those that we need are not in it; None where there is none."""
         ours = (self.prefix, str(INSIDE))
-        return next(one for one in _STAGES if Path(one).is_dir() and not any(path.startswith(one) for path in ours))
+        fit = (one for one in STAGES if Path(one).is_dir() and not any(path.startswith(one) for path in ours))
+        return next(fit, None)
 
     def shown(self) -> Iterator[tuple[str, str]]:
         """Folders and files of the host that a command may read; (link, target) pairs are in `links`."""
         for path in (*_SYSTEM_FOLDERS, *_SYSTEM_FILES):
             if Path(path).exists() and not _is_top_link(path):
                 yield path, path
+
+    def showing(self, path: Path) -> str | None:
+        """The folder with this path in it of which a command may read all, if there is one. path: links resolved."""
+        folders = (*(source for source, _ in self.shown()), self.prefix, str(INSIDE))
+        return next((one for one in folders if path.is_relative_to(Path(one).resolve())), None)
 
     def links(self) -> Iterator[tuple[str, str]]:
         """Links in the host's root folder, as /bin is where it is one with /usr/bin."""

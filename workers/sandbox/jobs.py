@@ -7,6 +7,7 @@ from typing import Final
 from orchestrator.errors import MandorError
 
 ROOM_BYTES: Final = 64 * 1024 * 1024
+ROOM_FILES: Final = ROOM_BYTES // 4096  # a page each; without a bound, empty ones take memory that nobody counts
 OPEN_FILES: Final = 256
 
 
@@ -95,12 +96,15 @@ class Ended:
 
 
 class SandboxFailed(MandorError):
-    """The sandbox could not be made, so the command was not started. doing: what failed; number: errno, 0 unknown."""
+    """The sandbox could not be made, so the command was not started. doing: what failed; number: errno, 0 unknown;
+    said: by the program that failed. It names folders of the host: for the log alone.
+    """
 
     kind = "sandbox_failed"
 
     def __init__(self, doing: str, number: int, said: str = "") -> None:
-        super().__init__(f"the sandbox could not be made: {doing}, errno {number}{said and ': '}{said}")
+        super().__init__(f"the sandbox could not be made: {doing}, errno {number}")
         self.args = (doing, number, said)
         self.doing = doing
         self.number = number
+        self.said = said

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from orchestrator.settings import Settings
+from orchestrator.settings import Settings, env_name
 from orchestrator.telemetry import commands, logs
 from schemas.policy import Rung
-from workers.sandbox.host import Host, this_host
+from workers.sandbox.host import STAGES, Host, this_host
 from workers.sandbox.jobs import Exited, Job, Limits, SandboxFailed
 from workers.sandbox.ownership import hand_to
 from workers.sandbox.running import run
@@ -55,23 +55,34 @@ class Ladder:
 def find(given: Settings) -> Ladder:
     """Start one sandbox a rung; the last rung only where the operator allows it."""
     host = this_host(given.sandbox_uid)
-    missing = {rung: why for rung in Rung if (why := _why_not(rung, host, given.min_rung))}
+    missing = {rung: why for rung in Rung if (why := _why_not(rung, host, given))}
     return Ladder(host, tuple(rung for rung in Rung if rung not in missing), missing)
 
 
-def _why_not(rung: Rung, host: Host, least: Rung) -> str | None:
+def _why_not(rung: Rung, host: Host, given: Settings) -> str | None:
     if sys.platform != "linux":
         return "sandboxes are made on Linux only"
-    if rung is Rung.BUBBLEWRAP and host.bubblewrap is None:
-        return "bubblewrap is not installed"
-    if rung is Rung.RLIMITS and not rung.is_at_least(least):
+    if rung is Rung.RLIMITS and not rung.is_at_least(given.min_rung):
         return "the operator does not allow it"
+    if rung is not Rung.RLIMITS and (why := _why_no_fence(rung, host, given.home.resolve())):
+        return why
     try:
         return _try(rung, host)
     except SandboxFailed as failed:
-        return failed.message
+        return f"{failed.message}{failed.said and ': '}{failed.said}"
     except OSError as fault:
         return f"it could not be tried: {os.strerror(fault.errno or 0)}"
+
+
+def _why_no_fence(rung: Rung, host: Host, home: Path) -> str | None:
+    """What can be told without trying. home: its passwords, ledger and workspaces are of the commands' user too."""
+    if rung is Rung.BUBBLEWRAP and host.bubblewrap is None:
+        return "bubblewrap is not installed"
+    if shown := host.showing(home):
+        return f"{env_name('home')} is below {shown}, where commands read: put it elsewhere"
+    if host.uid is not None and host.stage is None:
+        return f"there is no folder to mount others below: {', '.join(STAGES)}"
+    return None
 
 
 def _try(rung: Rung, host: Host) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from schemas.policy import Rung
 from workers.sandbox.host import INSIDE, Host
-from workers.sandbox.jobs import ROOM_BYTES, Job
+from workers.sandbox.jobs import ROOM_BYTES, ROOM_FILES, Job
 
 WORKSPACE: Final = "/workspace"
 _INSIDE: Final = "/run/mandor/inside"
@@ -89,7 +89,7 @@ def _handed_over(host: Host, job: Job) -> tuple[str, ...]:
     if host.uid is None:
         return ()
     folders = _folders(host, job)
-    about = (str(host.uid), str(host.gid), host.stage, str(len(folders)), *folders)
+    about = (str(host.uid), str(host.gid), str(host.stage), str(len(folders)), *folders)
     return (*_python(host, _parent(str(INSIDE)), "handover"), *about)
 
 
@@ -127,6 +127,7 @@ def _with_namespaces(host: Host, job: Job) -> Start:
         "links": [*host.links()],
         "workspace": sources.workspace,
         "room_bytes": ROOM_BYTES,
+        "room_files": ROOM_FILES,
     }
     return Start(_python(host, _parent(str(INSIDE)), "namespaces"), order)
 

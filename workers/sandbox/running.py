@@ -11,10 +11,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from schemas.policy import Rung
+from workers import orphans
 from workers.sandbox import rungs
 from workers.sandbox.host import Host
 from workers.sandbox.jobs import End, Ended, Exited, Flooded, Job, SandboxFailed, Signalled, TimedOut
@@ -25,6 +26,7 @@ _LOOK_S: Final = 0.05
 _LEAVE_S: Final = 1.0
 _BURY_S: Final = 5.0
 _CHUNK: Final = 65_536
+_SAID_BYTES: Final = 300
 
 
 def run(rung: Rung, host: Host, job: Job, check: Callable[[], None] = lambda: None) -> Ended:
@@ -33,15 +35,25 @@ def run(rung: Rung, host: Host, job: Job, check: Callable[[], None] = lambda: No
     check: asked all the time; what it raises ends the command, then passes. SandboxFailed: it did not start.
     """
     started = rungs.start(rung, host, job)
-    with _Descriptors(json.dumps(started.order).encode()) as pipes:
+    with _descriptors(json.dumps(started.order).encode()) as pipes:
+        others = orphans.children() if rung is Rung.RLIMITS else set()
         process = _begin(started.argv, pipes)
         watched = _Watched(process, pipes, job)
         try:
             watched.see_out(check)
         finally:
             _end(process, pipes)
+            if rung is Rung.RLIMITS and process.returncode != 0:
+                orphans.end_all(others, _BURY_S)  # it was killed and ended nothing: all came to this process
             watched.drain()
         return watched.ended()
+
+
+def _descriptors(order: bytes) -> "_Descriptors":
+    try:
+        return _Descriptors(order)
+    except OSError as fault:
+        raise SandboxFailed("descriptors", fault.errno or 0) from None
 
 
 def _begin(argv: tuple[str, ...], pipes: "_Descriptors") -> "subprocess.Popen[bytes]":
@@ -93,13 +105,15 @@ class _Descriptors:
     """A file in memory that holds the order, and two pipes: we hear what became of it, and are obeyed."""
 
     def __init__(self, order: bytes) -> None:
-        told = os.memfd_create("order")
-        self.hearing, tell = os.pipe()
-        obey, self.ordering = os.pipe()
+        with ExitStack() as undone:
+            (told,) = _kept(undone, os.memfd_create("order"))
+            self.hearing, tell = _kept(undone, *os.pipe())
+            obey, self.ordering = _kept(undone, *os.pipe())
+            os.write(told, order)
+            os.lseek(told, 0, os.SEEK_SET)
+            undone.pop_all()
         self.theirs: tuple[int, ...] = (told, tell, obey)
         self._is_over = False
-        os.write(told, order)
-        os.lseek(told, 0, os.SEEK_SET)
 
     def __enter__(self) -> "_Descriptors":
         return self
@@ -120,6 +134,12 @@ class _Descriptors:
         for descriptor in self.theirs:
             os.close(descriptor)
         self.theirs = ()
+
+
+def _kept(undone: ExitStack, *descriptors: int) -> tuple[int, ...]:
+    for descriptor in descriptors:
+        undone.callback(os.close, descriptor)
+    return descriptors
 
 
 class _Watched:
@@ -212,7 +232,8 @@ class _Watched:
         if failed is not None:
             raise SandboxFailed(failed[1], int(failed[2]))
         if not self._has_begun():
-            raise SandboxFailed("setup", 0, self._err.stream().head.decode(errors="replace")[:300])
+            stderr = self._err.stream()
+            raise SandboxFailed("setup", 0, (stderr.head + stderr.tail)[-_SAID_BYTES:].decode(errors="replace"))
         return Ended(
             self._cut_short or _end_of(words), self._out.stream(), self._err.stream(), int(self._took_s * 1000)
         )

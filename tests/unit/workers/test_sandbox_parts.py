@@ -2,17 +2,21 @@
 
 import json
 import struct
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+from workers.sandbox import host
 from workers.sandbox.inside import seccomp
 from workers.sandbox.jobs import SandboxFailed, Stream
 from workers.sandbox.output import Kept
 
 ARCHITECTURE: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, KILLED, REFUSED = 0x7FFF0000, 0x80000000, 0x00050000
-NOT_PERMITTED, NO_SUCH_CALL, NO_SUCH_FAMILY = 1, 38, 97
+NOT_PERMITTED, NO_SUCH_CALL, NOT_SUPPORTED, NO_SUCH_FAMILY = 1, 38, 95, 97
+UNCOUNTED: Final = {"x86_64": (319, 447, 29), "aarch64": (279, 447, 194)}  # memfd_create, memfd_secret, shmget
+FALLOCATE: Final = {"x86_64": 285, "aarch64": 47}
 CALLS: Final = {
     "x86_64": {"read": 0, "mount": 165, "clone": 56, "clone3": 435, "socket": 41, "ioctl": 16, "mknodat": 259},
     "aarch64": {"read": 63, "mount": 40, "clone": 220, "clone3": 435, "socket": 198, "ioctl": 29, "mknodat": 33},
@@ -52,6 +56,14 @@ def test_the_filter_refuses_what_leads_out_and_lets_the_rest_pass(machine: str) 
 
 
 @pytest.mark.parametrize("machine", sorted(CALLS))
+def test_memory_and_room_that_no_limit_counts_are_refused_as_if_the_kernel_had_none(machine: str) -> None:
+    assert [judge(machine, number) for number in UNCOUNTED[machine]] == [REFUSED | NO_SUCH_CALL] * 3
+    assert judge(machine, FALLOCATE[machine]) == REFUSED | NOT_SUPPORTED
+    requests = [judge(machine, CALLS[machine]["ioctl"], 3, how) for how in (0x40305828, 0x4030582A, 0x40305839)]
+    assert requests == [REFUSED | NOT_SUPPORTED] * 3
+
+
+@pytest.mark.parametrize("machine", sorted(CALLS))
 def test_calls_by_other_numbers_end_the_process(machine: str) -> None:
     assert judge(machine, CALLS[machine]["read"], architecture=0x40000003) == KILLED
     assert judge(machine, 0x40000000 | CALLS[machine]["read"]) == KILLED
@@ -76,6 +88,22 @@ def test_what_fits_has_no_tail() -> None:
 
 
 def test_a_failure_survives_a_journey() -> None:
-    failed = SandboxFailed("landlock", 1)
+    failed = SandboxFailed("landlock", 1, "bwrap: /somewhere: no")
     again = type(failed)(*json.loads(json.dumps(failed.args)))
     assert (again.doing, again.number, again.message) == (failed.doing, failed.number, failed.message)
+    assert "/somewhere" not in failed.message
+
+
+def test_a_host_without_a_folder_to_mount_below_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for stages, stage in (((), None), ((str(tmp_path),), str(tmp_path)), ((str(tmp_path / "none"),), None)):
+        monkeypatch.setattr(host, "STAGES", stages)
+        assert host.Host("/usr/bin/python3", "/usr", None, None, None).stage == stage
+
+
+def test_what_commands_may_read_is_told_by_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "python").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "python")
+    found = host.Host("/usr/bin/python3", str(tmp_path / "link"), None, None, None)
+    assert found.showing(tmp_path / "python" / "home") == str(tmp_path / "link")
+    assert found.showing(Path("/usr/src/app/.mandor")) == found.showing(Path("/usr")) == "/usr"
+    assert found.showing(tmp_path / "pythons") is found.showing(Path("/")) is None

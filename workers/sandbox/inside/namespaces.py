@@ -91,8 +91,9 @@ def _make_root(order: Mapping[str, Any]) -> None:
         os.symlink(link, target)
     _make("/proc")
     mount("proc", "/proc", _NO_SUID | _NO_DEVICES | _NO_EXEC, kind="proc")
-    _make_devices(order["room_bytes"])
-    _room("/tmp", order["room_bytes"])
+    _make_devices()
+    for target in ("/dev/shm", "/tmp"):
+        _room(target, order["room_bytes"], order["room_files"])
     _bind(order["workspace"], "/workspace", _NO_SUID | _NO_DEVICES)
     kernel.call("umount2", _BEFORE.encode(), _DETACH)
     os.rmdir(_BEFORE)
@@ -137,20 +138,20 @@ def _set(target: str, attributes: int) -> None:
     kernel.syscall(_MOUNT_SETATTR, _AT_CWD, target.encode(), _WHOLE_TREE, buffer, len(said))
 
 
-def _make_devices(room_bytes: int) -> None:
+def _make_devices() -> None:
     _make("/dev")
     mount("tmpfs", "/dev", _NO_SUID, kind="tmpfs", options="mode=755,size=65536")
     for name in _DEVICES:
         _bind_file(f"/dev/{name}", f"/dev/{name}", _NO_SUID | _NO_EXEC)
     for name, link in _LINKS.items():
         os.symlink(link, f"/dev/{name}")
-    _room("/dev/shm", room_bytes)
 
 
-def _room(target: str, room_bytes: int) -> None:
+def _room(target: str, room_bytes: int, room_files: int) -> None:
     """Memory that is written like a disk, gone with the sandbox."""
     _make(target)
-    mount("tmpfs", target, _NO_SUID | _NO_DEVICES, kind="tmpfs", options=f"mode=1777,size={room_bytes}")
+    options = f"mode=1777,size={room_bytes},nr_inodes={room_files}"
+    mount("tmpfs", target, _NO_SUID | _NO_DEVICES, kind="tmpfs", options=options)
 
 
 def _make(folder: str) -> None:

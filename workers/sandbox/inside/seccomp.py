@@ -80,18 +80,28 @@ _REFUSED: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "uselib": (134, None),
     "sysfs": (139, None),
 }
+# answered as by a kernel without them, since programs have another way then
+_MISSING: Final[Mapping[str, tuple[int, int]]] = {
+    # memory that is nobody's address space, so that no limit counts it
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+}
+_FALLOCATE: Final = (285, 47)  # takes room on the disk that neither a file's size nor the limit of it knows
 _MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _CLONE, _CLONE3, _SOCKET, _IOCTL = (56, 220), (435, 435), (41, 198), (16, 29)
 _NEWEST: Final = 452  # fchmodat2: the last call that was looked at
 _OTHER_NUMBERING: Final = 0x40000000  # x32
 _NAMESPACES: Final = 0x7E020080  # of clone(2): every CLONE_NEW* flag
 _UNIX: Final = 1
+_PREALLOCATE: Final = (0x40305828, 0x4030582A, 0x40305839)  # FS_IOC_RESVSP, RESVSP64, ZERO_RANGE: as fallocate
 _FEED_TERMINAL: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type on somebody's terminal
 
 _LOAD, _MATCH, _AT_LEAST, _ANY_BIT, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _MACHINE_AT, _FIRST_AT, _SECOND_AT = 0, 4, 16, 24
 _ALLOW: Final = (_ANSWER, 0, 0, 0x7FFF0000)
 _KILL: Final = (_ANSWER, 0, 0, 0x80000000)
+_NOT_PERMITTED, _NO_SUCH_CALL, _NOT_SUPPORTED = 1, 38, 95
 _SET_FILTER: Final = 22  # prctl: PR_SET_SECCOMP
 _MODE_FILTER: Final = 2
 
@@ -117,12 +127,14 @@ def program(machine: str) -> list[Instruction]:
         _KILL,
         (_LOAD, 0, 0, _NUMBER_AT),
         *_unless_below(_OTHER_NUMBERING, _KILL),
-        *_unless_below(_NEWEST + 1, _refuse(38)),
+        *_unless_below(_NEWEST + 1, _refuse(_NO_SUCH_CALL)),
         *_all_refused(which),
-        *_when(_CLONE3[which], [_refuse(38)]),  # its flags lie in memory; without it, C libraries use clone
+        *_each_refused(tuple(one[which] for one in _MISSING.values()), _NO_SUCH_CALL),
+        *_when(_FALLOCATE[which], [_refuse(_NOT_SUPPORTED)]),
+        *_when(_CLONE3[which], [_refuse(_NO_SUCH_CALL)]),  # its flags lie in memory; without it, C libraries use clone
         *_when(_CLONE[which], [(_LOAD, 0, 0, _FIRST_AT), (_ANY_BIT, 0, 1, _NAMESPACES), _refuse(1), _ALLOW]),
         *_when(_SOCKET[which], [(_LOAD, 0, 0, _FIRST_AT), (_MATCH, 1, 0, _UNIX), _refuse(97), _ALLOW]),
-        *_when(_IOCTL[which], [(_LOAD, 0, 0, _SECOND_AT), *_each_refused(_FEED_TERMINAL), _ALLOW]),
+        *_when(_IOCTL[which], [(_LOAD, 0, 0, _SECOND_AT), *_requests_refused(), _ALLOW]),
         _ALLOW,
     ]
 
@@ -136,9 +148,14 @@ def _all_refused(which: int) -> Iterator[Instruction]:
     return _each_refused(tuple(number for one in _REFUSED.values() if (number := one[which]) is not None))
 
 
-def _each_refused(values: tuple[int, ...]) -> Iterator[Instruction]:
+def _requests_refused() -> Iterator[Instruction]:
+    yield from _each_refused(_FEED_TERMINAL)
+    yield from _each_refused(_PREALLOCATE, _NOT_SUPPORTED)
+
+
+def _each_refused(values: tuple[int, ...], number: int = _NOT_PERMITTED) -> Iterator[Instruction]:
     for value in values:
-        yield from _when(value, [_refuse(1)])
+        yield from _when(value, [_refuse(number)])
 
 
 def _when(value: int, then: list[Instruction]) -> list[Instruction]:
