@@ -219,6 +219,8 @@ def test_every_fact_that_exists_is_counted_or_left_out_on_purpose(counted: Metri
         "UndoBegun",
         "DecisionMade",
         "DecisionDone",
+        "LetterDecided",
+        "LetterDone",
         "WaitOver",
         "ListenerFailed",
         "HealthChanged",
