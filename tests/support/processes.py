@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -13,6 +13,7 @@ from typing import Self
 from orchestrator.local import Child, Command, Runner
 
 APP = "orchestrator.app"
+CELERY = (sys.executable, "-m", "celery")
 READY = r"\bready\."  # Celery's own last line of a worker's start
 BEAT_READY = r"beat: Starting"
 # as in the Procfile: a worker hands its steps back within its grace, and does not chat with the others
@@ -66,11 +67,17 @@ class Processes:
         return self.start(name, sys.executable, *argv, ready=ready, env=env)
 
     def worker(
-        self, name: str, *options: str, queues: str, concurrency: int = 2, env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *options: str,
+        queues: str,
+        concurrency: int = 2,
+        env: Mapping[str, str] | None = None,
+        celery: Sequence[str] = CELERY,
     ) -> Child:
-        """Starts a Celery worker and returns when it consumes. queues: as Celery's -Q takes them."""
-        argv = ("-m", "celery", "-A", APP, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", str(concurrency))
-        return self.python(name, *argv, *WORKER_OPTIONS, *options, ready=READY, env={**WORKER_ENV, **(env or {})})
+        """Starts a Celery worker and returns when it consumes. queues: as -Q takes them; celery: what starts that."""
+        argv = (*celery, "-A", APP, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", str(concurrency))
+        return self.start(name, *argv, *WORKER_OPTIONS, *options, ready=READY, env={**WORKER_ENV, **(env or {})})
 
     def beat(self, name: str = "beat", *, env: Mapping[str, str] | None = None) -> Child:
         """Starts Celery's beat; its schedule file lies in the processes' folder."""

@@ -1,0 +1,93 @@
+"""Step workers for commands: of this user or of nobody, on each rung, with folders of their own; and what they hold."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from orchestrator.local.address import free_port
+from schemas.policy import Rung
+from tests.support.sandboxes import LIBRARIES, NOBODY, ladder, python_of_nobody
+from tests.support.system import System
+
+ME, NOBODYS = "me", "nobody"
+NAME: Final = "steps"  # of the worker, and of its role
+_LESS: Final[Mapping[Rung, tuple[str, ...]]] = {
+    Rung.BUBBLEWRAP: (),
+    Rung.NAMESPACES: ("tests.support.rungless", "bubblewrap"),
+    Rung.RLIMITS: ("tests.support.rungless", "landlock"),
+}
+
+
+@dataclass(frozen=True)
+class Commander:
+    """A worker that has started. url: of its health and metrics."""
+
+    system: System
+    home: Path
+    url: str
+
+    def holds(self) -> dict[str, int]:
+        """How much of everything that a command could leave there is."""
+        pids = [self.system.processes.child(NAME).pid]
+        pids += _below(pids[0])
+        return {
+            "processes": len(pids),
+            "zombies": sum(_state(pid) == "Z" for pid in pids),
+            "descriptors": sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids),
+            "mounts": sum(len(Path(f"/proc/{pid}/mountinfo").read_text().splitlines()) for pid in pids),
+            "mounts outside": len(Path("/proc/self/mountinfo").read_text().splitlines()),
+            "temporary files": len(list((self.home / "tmp").iterdir())),
+        }
+
+    def workspaces(self) -> list[str]:
+        """Folders of runs."""
+        return [one.name for one in (self.home / "workspaces").iterdir()]
+
+
+def commander(system: System, user: str, rung: Rung, *, concurrency: int = 2) -> Commander:
+    """Start one whose strongest rung is this; it ends with the test, which is skipped where there can be none."""
+    if rung not in ladder().working:
+        pytest.skip(f"no {rung} here: {ladder().missing[rung]}")
+    celery = (*_python_of(user), "-m", *_LESS[rung], "celery")
+    ledger, port = system.installed.settings.ledger, free_port()
+    home = system.processes.cwd / f"home-at-{port}"
+    (home / "tmp").mkdir(parents=True)
+    if user == NOBODYS:
+        for path in (home, home / "tmp", *_files_of(ledger)):
+            os.chown(path, NOBODY, NOBODY)
+    env = {"MANDOR_HOME": home, "MANDOR_LEDGER_URL": ledger, "MANDOR_STEPS_PORT": port, "MANDOR_WORKSPACE_SWEEP_S": 1}
+    told = {"PYTHONPATH": LIBRARIES, "TMPDIR": str(home / "tmp"), **{name: str(value) for name, value in env.items()}}
+    system.step_workers.append(NAME)
+    system.processes.worker(NAME, queues="steps", concurrency=concurrency, env=told, celery=celery)
+    return Commander(system, home, f"http://127.0.0.1:{port}")
+
+
+def _python_of(user: str) -> tuple[str, ...]:
+    if user == ME:
+        return (sys.executable,)
+    python = python_of_nobody()
+    if python is None:
+        pytest.skip("the tests are not run by root, or nobody but root can start this Python")
+    return python
+
+
+def _files_of(ledger: str) -> Iterator[Path]:
+    """The ledger's folder and files; what SQLite makes beside a database for root is of the database's owner."""
+    database = Path(ledger.removeprefix("sqlite:///"))
+    yield database.parent
+    yield from database.parent.glob(f"{database.name}*")
+
+
+def _below(pid: int) -> list[int]:
+    """Every descendant, the dead that nobody has buried included."""
+    children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [one for child in children for one in _below(child)]
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
