@@ -45,6 +45,7 @@ OPERATORS = {
     "ledger Ledger.claim_run",  # both: of runs that an older release accepted
     "ledger History.keep_admitted",
     *(f"ledger Triage.{name}" for name in ("_decide", "done")),  # a death at each: integration/test_triage
+    *(f"ledger FilesOfRuns.{name}" for name in ("keep", "let_go")),  # of ended runs: unit/workers/test_letting_go
 }
 # by whoever brings the ledger what the store has to tell, and builds the store again from it
 RECOVERY = {
