@@ -22,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run what takes long too; a skipped test is a failure")
     parser.addoption("--real-model", action="store_true", help="also run what asks a real small model; takes minutes")
     parser.addoption("--server", choices=KINDS, default=KINDS[0], help="kind of server that the tests start")
+    parser.addoption("--meeting-it", action="store_true", help="run only what meets a server of that kind")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,9 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long is left out, unless it is asked for."""
+    """What takes long is left out, unless it is asked for; and all that meets no server, if that is asked for."""
     unwanted = [marker for marker in ("full", "real_model") if not config.getoption(f"--{marker.replace('_', '-')}")]
     left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in unwanted)]
+    if config.getoption("--meeting-it"):
+        left_out += [item for item in items if "server_kind" not in getattr(item, "fixturenames", ())]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
