@@ -97,7 +97,7 @@ def test_whoever_sends_the_body_of_a_chord_can_be_stopped(world: Path, place: st
     def nothing() -> None:
         pass
 
-    total, other = (app.task(nothing, name=name) for name in ("total", "other"))
+    total, other = (app.task(nothing, name=name, shared=False) for name in ("total", "other"))
     chords.watch(total)
     other.apply_async(task_id="r")
     total.apply_async(task_id="another")
