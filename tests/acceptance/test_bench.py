@@ -26,6 +26,7 @@ def test_a_contest_is_held() -> None:
     assert 0 < low <= found["ratio_to_bare"] <= high
 
 
+@pytest.mark.soak
 @pytest.mark.full
 @pytest.mark.timeout(300)  # a busy machine kills and starts three dozen processes slowly
 def test_the_same_harm_is_done_to_two_sides() -> None:

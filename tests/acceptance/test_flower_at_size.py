@@ -51,6 +51,7 @@ class Workers:
         self._events.flush()
 
 
+@pytest.mark.soak
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_its_memory_is_bounded_however_many_steps_there_are(new_server: Callable[[], Server], tmp_path: Path) -> None:

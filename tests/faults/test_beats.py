@@ -82,6 +82,7 @@ def eventually_after(system: System, seconds: float) -> None:
     eventually(lambda: store.now_ms() >= then)
 
 
+@pytest.mark.soak
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_minute_without_a_beat_under_load(new_system: Any) -> None:

@@ -121,6 +121,7 @@ def test_a_step_revoked_in_celery_is_sent_again(system: System) -> None:
     assert quiet(system)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.full
 def test_ten_thousand_steps_run(new_system: object) -> None:

@@ -108,6 +108,7 @@ def test_ten_once_steps_between_open_and_land_are_completed(world: Forgetful, tm
     assert_landed(world, held)
 
 
+@pytest.mark.soak
 @pytest.mark.full
 @pytest.mark.timeout(400)
 def test_two_hundred_live_runs_are_forgotten_five_times(world: Forgetful, drawn: random.Random) -> None:

@@ -23,6 +23,7 @@ STEPS = (step("test.order", "a", value="x"), step("test.fat", "b", value="x"))
 CELERYS_OWN = (b"_kombu.binding", b"unacked", b"mandor.")
 
 
+@pytest.mark.soak
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_hundreds_of_failing_runs_leave_no_keys_and_no_memory(new_system: Callable[..., System]) -> None:

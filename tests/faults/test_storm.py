@@ -51,6 +51,7 @@ def _in(folder: Path) -> Iterator[ThrowAway]:
         made.end()
 
 
+@pytest.mark.soak
 @pytest.mark.full
 @pytest.mark.timeout(LONGEST_S + 60)
 def test_two_thousand_runs_in_a_storm(storm: ThrowAway) -> None:
@@ -85,6 +86,7 @@ def assert_it_was_a_storm(told: dict[str, Any]) -> None:
 SABOTAGED = 60
 
 
+@pytest.mark.soak
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_build_without_its_guards_does_not_come_through(storm: ThrowAway) -> None:
