@@ -130,8 +130,7 @@ def may_retry(desk: Desk, run_id: str, again: Again = startover.NOTHING) -> tupl
     steps = desk.store.views.steps(_ref(row))
     startover.check(row.run_id, steps, again)
     kept.refuse_lost(desk.ledger, row.run_id, [step for step in steps if step.id not in again.new_keys])
-    redone = startover.behind(steps, again.from_steps)
-    staying = [step for step in steps if step.id not in redone]
+    staying = startover.staying(steps, again)
     kept.refuse_without_files(settings(), desk.ledger, desk.store, _ref(row), staying)
     return state, startover.details(desk.store, _ref(row), steps, again)
 
@@ -275,9 +274,7 @@ def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
 
 def _lost_files(desk: Desk, ref: RunRef, decision: Decision, again: Again) -> StepState | None:
     """Files may have gone between the look at them and the row of this decision."""
-    steps = desk.store.views.steps(ref)
-    redone = startover.behind(steps, again.from_steps)
-    staying = [step for step in steps if step.id not in redone]
+    staying = startover.staying(desk.store.views.steps(ref), again)
     return kept.step_without_files(desk.ledger, ref.run_id, decision.generation, staying)
 
 

@@ -25,7 +25,7 @@ from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.run import Submission, submission_text
 from schemas.states import RunStatus
 
-CARRIED_OUT: Final = frozenset({"submitted", "retried", "undoing"})
+CARRIED_OUT: Final = frozenset({"submitted", "retried"})
 MOST_BYTES: Final = 64 * 1024 * 1024  # far above any limit a submission can have
 
 
@@ -63,9 +63,8 @@ def look(desk: Desk, letter: DeadLetter, wish: Wish) -> dict[str, Any]:
             path="planner" if wish.planner else "edited",
             hint="replay it as it is",
         )
-    match letter.kind:
-        case DeadLetterKind.STEP:
-            return _of_step(desk, letter)
+    if letter.kind is DeadLetterKind.STEP:
+        return _of_step(desk, letter)
     raise DecisionRefused(_NO_REPLAY[letter.kind], path="letter_id", hint=_DROP.format(letter=letter))
 
 
@@ -73,7 +72,7 @@ _DROP: Final = "if there is nothing to be done: `mandor dlq drop {letter.id} --r
 _NO_REPLAY: Final[dict[str, str]] = {
     DeadLetterKind.MESSAGE: "nobody could read this message, so nobody can say what it was to do",
     DeadLetterKind.DELIVERY: "there is nothing yet that would deliver it again",
-    DeadLetterKind.UNDO: "the run has ended with this effect in place: undo it by hand",
+    DeadLetterKind.UNDO: "an undo that was given up is not begun again: take its effect back by hand",
 }
 
 

@@ -8,10 +8,9 @@ from orchestrator.ledger import Ledger, ListedRun, RunFilter
 from orchestrator.listing import in_ledger
 from orchestrator.store import Store
 from schemas.ids import RunRef
-from schemas.states import RUN_TERMINAL, RunStatus, StepStatus
+from schemas.states import RUN_RETRIABLE, RUN_TERMINAL, RunStatus, StepStatus
 
 PAGE: Final = 500
-STARTED_OVER: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.DEAD_LETTERED})  # by a retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def _found(ledger: Ledger, store: Store, namespace: str, wanted: RunFilter) -> I
 
 def _is_wanted(status: RunStatus, wanted: RunFilter) -> bool:
     if wanted.status is None:
-        return not wanted.ended or status in STARTED_OVER
+        return not wanted.ended or status in RUN_RETRIABLE
     return status == wanted.status
 
 

@@ -18,9 +18,8 @@ from orchestrator.store.new import NewStep
 from orchestrator.store.views import RunState, StepState
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.ids import RunRef
-from schemas.states import EffectClass, RunStatus, StepStatus
+from schemas.states import RUN_RETRIABLE, EffectClass, RunStatus, StepStatus
 
-RETRIABLE: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.DEAD_LETTERED})
 REPEATED: Final = frozenset({EffectClass.PURE, EffectClass.IDEMPOTENT})  # done again without anybody's word
 _GOES_ON: Final = "the run is {status}: it has not ended, so there is nothing to start over"
 _NO_RETRY: Final[dict[str, str]] = {
@@ -55,9 +54,15 @@ def behind(steps: Iterable[StepState | NewStep], from_steps: Collection[str]) ->
     return list(found)
 
 
+def staying(steps: Sequence[StepState], again: Again) -> list[StepState]:
+    """The steps that are not done again."""
+    redone = behind(steps, again.from_steps)
+    return [step for step in steps if step.id not in redone]
+
+
 def check_ended(run_id: str, status: str) -> None:
     """DecisionRefused: a run that stands so cannot be started over."""
-    if status not in RETRIABLE:
+    if status not in RUN_RETRIABLE:
         message = _NO_RETRY.get(status, _GOES_ON).format(status=status)
         raise DecisionRefused(message, hint=f"see `mandor run show {run_id}`")
 
@@ -153,7 +158,7 @@ def _set_aside(ledger: Ledger, run_id: str, fence: int, steps: Sequence[StepStat
 def _starts_over(run: RunState, steps: Iterable[StepState]) -> bool:
     """Whether the store will do as it is told: rows of what stays completed must stay as they are."""
     doubtful = any(step.status == StepStatus.IN_DOUBT and step.effect == EffectClass.ONCE for step in steps)
-    return run.status in RETRIABLE and not doubtful
+    return run.status in RUN_RETRIABLE and not doubtful
 
 
 def _is_done_again(step: StepState, redone: Collection[str]) -> bool:
@@ -184,7 +189,7 @@ def start_over_forgotten(ledger: Ledger, row: LedgerRun, generation: int, again:
     misses it then, and it is built again in its new generation. Answers that. None: too little is known of it."""
     if has_begun(ledger, row, generation):
         return generation + 1
-    if row.ended_at is None or row.generation != generation or row.status not in RETRIABLE:
+    if row.ended_at is None or row.generation != generation or row.status not in RUN_RETRIABLE:
         return None
     planned = ledger.history.admitted_plan(row.run_id, generation) is not None
     if row.plan_hash is not None and not planned:

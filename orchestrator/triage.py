@@ -23,7 +23,7 @@ from orchestrator.telemetry.logs import emit, identity
 from schemas.dead_letter import DeadLetter, DeadLetterStatus
 
 PAGE: Final = 200
-REPLAY, DROP = "replay", "drop"
+REPLAY: Final = "replay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def replay(desk: Desk, letter_id: str, by: str, reason: str | None = None, wish:
     details = json.dumps(replays.look(desk, letter, wish), ensure_ascii=True)
     made = desk.ledger.triage.replay(letter.id, desk.store.keys.namespace, by, reason, details)
     if isinstance(made, Taken):
-        return _told(desk, letter, _first(made, letter), wish)
+        return _told(desk, letter, _there(made.by, letter), wish)
     emit(decided.LetterDecided(made.kind, made.made_by, letter.id))
     try:
         return _dealt(letter, made, carry_out(desk, letter, made), made_now=True)
@@ -159,13 +159,13 @@ def _dealt(letter: DeadLetter, decision: LetterDecision, outcome: str | None, *,
 
 
 def _last(desk: Desk, letter: DeadLetter) -> LetterDecision:
-    return _first(Taken(next(reversed(desk.ledger.triage.decisions(letter.id)), None)), letter)
+    return _there(next(reversed(desk.ledger.triage.decisions(letter.id)), None), letter)
 
 
-def _first(taken: Taken, letter: DeadLetter) -> LetterDecision:
-    if taken.by is None:
+def _there(decision: LetterDecision | None, letter: DeadLetter) -> LetterDecision:
+    if decision is None:
         raise NotFound(f"dead letter {letter.id} has been deleted meanwhile", path="letter_id")
-    return taken.by
+    return decision
 
 
 def _too_late(letter: DeadLetter, first: LetterDecision) -> DecisionRefused:
@@ -192,6 +192,6 @@ def drop(desk: Desk, letter_id: str, by: str, reason: str) -> Dealt:
         raise DecisionRefused("say why nothing is to be done about it", path="reason", hint="--reason TEXT")
     made = desk.ledger.triage.drop(letter.id, desk.store.keys.namespace, by, reason)
     if isinstance(made, Taken):
-        raise _too_late(letter, _first(made, letter))
+        raise _too_late(letter, _there(made.by, letter))
     emit(decided.LetterDecided(made.kind, made.made_by, letter.id))
     return _dealt(letter, made, made.outcome, made_now=True)

@@ -6,6 +6,7 @@ that means. How the limits of one action come about is told at `Policy.limits_fo
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
@@ -313,6 +314,12 @@ def _met_quotas(base: Policy, request: PolicyRequest, layer: str) -> dict[str, Q
             narrowed(QUOTAS[name], f"quotas.{action}.{name}", getattr(allowed, name), wanted, layer)
         met[action] = met.get(action, NO_QUOTA).model_copy(update=dict(asked.named()))
     return met
+
+
+@lru_cache(maxsize=64)
+def policy_of(text: str) -> Policy:
+    """A run's policy as it is stored. ValueError: another release wrote it."""
+    return Policy.model_validate_json(text)
 
 
 def policy_text(policy: Policy) -> str:

@@ -66,6 +66,8 @@ RUN_TERMINAL: Final = frozenset(
         RunStatus.COMPENSATION_FAILED,
     }
 )
+# may be started over
+RUN_RETRIABLE: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.DEAD_LETTERED})
 
 STEP_TERMINAL: Final = frozenset(
     {

@@ -3,7 +3,7 @@
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +14,7 @@ from orchestrator.store.replies import Granted
 from orchestrator.telemetry import logs, signals
 from schemas.ids import idempotency_key
 from schemas.messages import StepMessage
-from schemas.policy import Policy
+from schemas.policy import Policy, policy_of
 from schemas.states import EffectClass
 from workers.binding import bind
 from workers.context import Context, StepIdentity
@@ -55,7 +55,7 @@ class Attempt:
 
     @cached_property
     def policy(self) -> Policy:
-        return _policy(self.granted.policy_text)
+        return policy_of(self.granted.policy_text)
 
     @cached_property
     def lease(self) -> Lease:
@@ -158,8 +158,3 @@ class Attempt:
     def _renew(self) -> Renewal:
         guard, message = self.services.store.guard, self.message
         return guard.renew_lease(message.ref, message.step_id, self.granted.fence, self.claim_id, self.kind)
-
-
-@lru_cache(maxsize=64)
-def _policy(text: str) -> Policy:
-    return Policy.model_validate_json(text)

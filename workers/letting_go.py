@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -31,7 +30,7 @@ from orchestrator.settings import Settings
 from orchestrator.telemetry import events, letting_go
 from orchestrator.telemetry.logs import emit, identity
 from schemas.ids import is_run_id
-from schemas.policy import Policy
+from schemas.policy import policy_of
 from workers.belonging import alone, run_of, used_at
 from workers.keeping import ARTIFACTS, Wanted, keep, leave_out
 from workers.removal import remove_tree
@@ -103,7 +102,7 @@ class LettingGo:
     # ---- a run that has ended
 
     def _see_to_ended(self, folder: Path, run: Standing) -> None:
-        policy = _policy(run.policy_text)
+        policy = policy_of(run.policy_text)
         before = self._ledger.now_ms() - int(policy.workspace_keep_s * 1000)
         wanted = Wanted(policy.artifacts, policy.artifact_bytes, policy.protected_names)
         if wanted.patterns and wanted.max_bytes and not self._copy_out(folder, run, wanted, before):
@@ -207,11 +206,6 @@ def _is_free(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-@lru_cache(maxsize=64)
-def _policy(text: str) -> Policy:
-    return Policy.model_validate_json(text)
 
 
 def _tell(fact: events.Occurrence) -> None:

@@ -22,20 +22,9 @@ AWAY: Final = (StoreError, LedgerError, BrokerUnavailable)  # one that is away i
 CAME: Final = {
     "submitted": "submitted as run {about}",
     "retried": "run {run} was started over, as generation {about}",
-    "undoing": "undone again, in generation {about} of run {run}",
     "dropped": "dropped",
     "": "kept, and carried out once what it needs is back",
 }
-
-
-def signed(command: Callable[..., None]) -> Callable[..., None]:
-    """Who decides, and why."""
-    for option in (
-        click.option("--reason", metavar="TEXT", help="Why; kept with the decision."),
-        click.option("--by", metavar="NAME", help="Who decides; the user of this terminal unless given."),
-    ):
-        command = option(command)
-    return command
 
 
 def many(command: Callable[..., None]) -> Callable[..., None]:
@@ -47,13 +36,6 @@ def many(command: Callable[..., None]) -> Callable[..., None]:
     ):
         command = option(command)
     return command
-
-
-def who(by: str | None) -> str:
-    """Who decides."""
-    from orchestrator.decisions import os_user
-
-    return by or os_user()
 
 
 def deal(letter_id: str | None, wanted: dict[str, Any], one: Callable[[str], "Dealt"], *, yes: bool) -> None:

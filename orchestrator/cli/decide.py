@@ -35,6 +35,7 @@ SAID: Final = {
     "in_doubt": "step {about} is in doubt: say first what became of it, with `mandor run resolve`",
     "no_files": "the files that step {about} worked with have gone meanwhile: do it again with `--from {about}`",
     "no_step": "the run has no step {about}",
+    "submitted_again": "what it was to do was submitted again, for dead letter {about}",
     "kept": "step {about} is completed and kept: it needs no new key",
     "not_closed": "another attempt of the step has begun meanwhile: look again",
     "unknown": "the state store does not have it (any more)",
@@ -55,7 +56,7 @@ def in_words(words: Mapping[str, str], word: str, stored: str, **about: str | No
 # ---- who decides, why, and about which runs
 
 
-def _signed(command: Callable[..., None]) -> Callable[..., None]:
+def signed(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say who decides and why."""
     for option in (
         click.option("--reason", metavar="TEXT", help="Why; kept with the decision."),
@@ -90,7 +91,8 @@ def _as_json(decided: "Decided") -> dict[str, Any]:
     return {**fields, "carried_out": decided.carried_out, "message": sentence(decided)}
 
 
-def _by(by: str | None) -> str:
+def who(by: str | None) -> str:
+    """Who decides: the user of this terminal, unless somebody is named."""
     from orchestrator.decisions import os_user
 
     return by or os_user()
@@ -100,7 +102,7 @@ def _simple(name: str, by: str | None, reason: str | None, **options: Any) -> No
     from orchestrator import decisions
 
     make, tools = getattr(decisions, name), services()
-    _decide(lambda one: make(tools.desk, one, _by(by), reason), options, ended=name == "retry")
+    _decide(lambda one: make(tools.desk, one, who(by), reason), options, ended=name == "retry")
 
 
 # ---- the commands
@@ -108,7 +110,7 @@ def _simple(name: str, by: str | None, reason: str | None, **options: Any) -> No
 
 @click.command("cancel", cls=Command)
 @bulk.about_many(OPEN)
-@_signed
+@signed
 def cancel(**options: Any) -> None:
     """End a run: nothing more of it starts, what runs is told to stop, what was done is undone where policy says so.
 
@@ -123,7 +125,7 @@ def cancel(**options: Any) -> None:
 
 @click.command("pause", cls=Command)
 @bulk.about_many(OPEN)
-@_signed
+@signed
 def pause(**options: Any) -> None:
     """Start nothing more of a run. What runs goes on, and so does the deadline.
 
@@ -137,7 +139,7 @@ def pause(**options: Any) -> None:
 
 @click.command("resume", cls=Command)
 @bulk.about_many(OPEN)
-@_signed
+@signed
 def resume(**options: Any) -> None:
     """Let a paused run go on.
 
@@ -152,7 +154,7 @@ def resume(**options: Any) -> None:
 @bulk.about_many(ENDED)
 @click.option("--from", "from_steps", metavar="STEP", multiple=True, help="Do this step and all that needs it again.")
 @click.option("--new-key", "new_keys", metavar="STEP", multiple=True, help="Have the effect of this step once more.")
-@_signed
+@signed
 def retry(from_steps: tuple[str, ...], new_keys: tuple[str, ...], **options: Any) -> None:
     """Start an ended run over: what is completed stays, the rest is done again, with a new deadline.
 
@@ -177,7 +179,7 @@ def retry(from_steps: tuple[str, ...], new_keys: tuple[str, ...], **options: Any
     from orchestrator import decisions
     from orchestrator.startover import Again
 
-    by, again = _by(options.pop("by")), Again(from_steps, new_keys)
+    by, again = who(options.pop("by")), Again(from_steps, new_keys)
     reason, desk = options.pop("reason"), services().desk
     _decide(lambda one: decisions.retry(desk, one, by, reason, again), options)
 
@@ -186,7 +188,7 @@ def retry(from_steps: tuple[str, ...], new_keys: tuple[str, ...], **options: Any
 @bulk.about_many(OPEN, "All steps of this action that wait.")
 @click.argument("step_id", metavar="[STEP]", required=False)
 @click.option("--refuse", is_flag=True, help="It may not start: the step fails, and its run ends.")
-@_signed
+@signed
 def approve(step_id: str | None, refuse: bool, by: str | None, reason: str | None, **options: Any) -> None:
     """Let a step start that waits for approval; without STEP the one that waits.
 
@@ -201,10 +203,10 @@ def approve(step_id: str | None, refuse: bool, by: str | None, reason: str | Non
     """
     from orchestrator import decisions
 
-    about, desk, who = bulk.asked(options), services().desk, _by(by)
+    about, desk, name = bulk.asked(options), services().desk, who(by)
 
     def one(run_id: str, step: str | None) -> "Decided":
-        return decisions.approve(desk, run_id, who, reason, step, allowed=not refuse)
+        return decisions.approve(desk, run_id, name, reason, step, allowed=not refuse)
 
     if about.run_id is not None:
         _tell_one(one(about.run_id, step_id))
@@ -219,7 +221,7 @@ def approve(step_id: str | None, refuse: bool, by: str | None, reason: str | Non
 @click.option("--result", "result_text", metavar="JSON|-", help="It happened, and this is its result.")
 @click.option("--landed", is_flag=True, help="It happened; its result is null.")
 @click.option("--not-landed", is_flag=True, help="It did not happen, and cannot any more.")
-@_signed
+@signed
 def resolve(
     run_id: str,
     step_id: str | None,
@@ -245,7 +247,7 @@ def resolve(
         raise click.UsageError("say one of --result JSON, --landed and --not-landed")
     result = None if result_text is None else inputs.read_json("result", result_text)
     desk = services().desk
-    _tell_one(decisions.resolve(desk, run_id, _by(by), reason, step_id, landed=not not_landed, result=result))
+    _tell_one(decisions.resolve(desk, run_id, who(by), reason, step_id, landed=not not_landed, result=result))
 
 
 COMMANDS: Final = (cancel, pause, resume, retry, approve, resolve)

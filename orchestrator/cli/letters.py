@@ -19,7 +19,6 @@ from schemas.dead_letter import DeadLetterStatus
 
 PLACE: Final = re.compile(r"(\d{1,18})\.([0-9a-f]{1,64})")
 STATUSES: Final = [*(status.value for status in DeadLetterStatus), "all"]
-PAGE: Final = 100
 
 
 @click.group("dlq", cls=Group)
@@ -155,11 +154,11 @@ def export(**wanted: Any) -> None:
       mandor dlq export --since 30d > letters.jsonl
       mandor dlq export --kind plan | jq -r '.attempts[-1].raw'
     """
-    ledger, asked, before = services().ledger, asked_for(wanted), None
-    while page := ledger.triage.listed(PAGE, before, asked):
-        for letter in page:
-            output.print_json(_told(ledger, letter), one_line=True)
-        before = page[-1].id
+    from orchestrator import triage
+
+    ledger = services().ledger
+    for letter in triage.wanted(ledger, asked_for(wanted)):
+        output.print_json(_told(ledger, letter), one_line=True)
 
 
 def whole(ledger: Ledger, letter_id: str, namespace: str) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from orchestrator.errors import NotFound
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.tables import artifacts, decisions, runs, workspaces_gone
 from orchestrator.ledger.writes import lock_run
-from schemas.states import RunStatus
 
 Transaction = Callable[[], AbstractContextManager[Connection]]
 
@@ -26,7 +25,6 @@ class Standing:
 
     run_id: str
     generation: int
-    status: RunStatus
     ended_at: int | None
     policy_text: str
 

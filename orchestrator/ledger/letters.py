@@ -63,11 +63,8 @@ def page(
     connection: Connection, limit: int, before: str | None, kind: str | None, run_id: str | None
 ) -> list[DeadLetter]:
     """Dead letters, newest first, older than the letter `before`; of one kind, of one run."""
-    query = _older_than(select(dead_letters), before)
-    if kind is not None:
-        query = query.where(dead_letters.c.kind == kind)
-    if run_id is not None:
-        query = query.where(dead_letters.c.run_id == run_id)
+    wanted = LetterFilter(kind=DeadLetterKind(kind) if kind else None, run_id=run_id)
+    query = _older_than(select(dead_letters), before).where(*_conditions(wanted))
     return [as_letter(row) for row in connection.execute(query.limit(limit))]
 
 
@@ -101,13 +98,6 @@ def listed_one(connection: Connection, letter_id: str, namespace: str | None) ->
     """The same of one letter; of one namespace."""
     row = connection.execute(_listing().where(*_named(letter_id, namespace))).mappings().one_or_none()
     return ListedLetter(**row) if row else None
-
-
-def count(connection: Connection, wanted: LetterFilter) -> int:
-    """How many letters are wanted."""
-    return int(
-        connection.execute(select(func.count()).select_from(dead_letters).where(*_conditions(wanted))).scalar_one()
-    )
 
 
 def groups(

@@ -40,11 +40,6 @@ class Triage:
         with self._read() as connection:
             return letters.groups(connection, limit, before, wanted)
 
-    def count(self, wanted: LetterFilter = ANY_LETTER) -> int:
-        """How many letters are wanted."""
-        with self._read() as connection:
-            return letters.count(connection, wanted)
-
     def replay(
         self, letter_id: str, namespace: str, by: str, reason: str | None, details_text: str
     ) -> LetterDecision | Taken:

@@ -46,7 +46,7 @@ class LetterDecided(Occurrence):
 
 @dataclass(frozen=True, slots=True)
 class LetterDone(Occurrence):
-    """What came of it: outcome is a word, and behind a colon what it is about."""
+    """What came of it, in a word."""
 
     event = "letter.done"
     kind: str

@@ -11,6 +11,7 @@ import click
 from orchestrator.admission import PayloadDrift
 from orchestrator.cli import dealing, inputs, output
 from orchestrator.cli.command import NO
+from orchestrator.cli.decide import signed, who
 from orchestrator.cli.letter_options import about_letters
 from orchestrator.cli.letters import group
 from orchestrator.cli.services import Services, services
@@ -29,7 +30,7 @@ __all__ = ["group"]
 @click.option("--planner", "other", metavar="NAME", help="Plan anew, with this planner.")
 @about_letters("--of-planner")
 @dealing.many
-@dealing.signed
+@signed
 def replay(
     letter_id: str | None,
     other: str | None,
@@ -58,7 +59,7 @@ def replay(
     if dry_run:
         dealing.foresee(letter_id, wanted, lambda one: triage.foresee(tools.desk, one, wish))
         return
-    dealing.deal(letter_id, wanted, lambda one: triage.replay(tools.desk, one, dealing.who(by), reason, wish), yes=yes)
+    dealing.deal(letter_id, wanted, lambda one: triage.replay(tools.desk, one, who(by), reason, wish), yes=yes)
 
 
 def _known(tools: Services, planner: str | None) -> str | None:
@@ -78,7 +79,7 @@ def _known(tools: Services, planner: str | None) -> str | None:
 @click.argument("letter_id", metavar="[ID]", required=False)
 @about_letters()
 @dealing.many
-@dealing.signed
+@signed
 def drop(letter_id: str | None, by: str | None, reason: str | None, dry_run: bool, yes: bool, **wanted: Any) -> None:
     """Say that nothing is to be done about a letter, and why. It stays where it is until its time is over.
 
@@ -95,16 +96,14 @@ def drop(letter_id: str | None, by: str | None, reason: str | None, dry_run: boo
         return
     if reason is None:
         raise click.UsageError("say why nothing is to be done: --reason TEXT")
-    dealing.deal(
-        letter_id, wanted, lambda one: triage.drop(services().desk, one, dealing.who(by), reason or ""), yes=yes
-    )
+    dealing.deal(letter_id, wanted, lambda one: triage.drop(services().desk, one, who(by), reason or ""), yes=yes)
 
 
 @group.command("edit")
 @click.argument("letter_id", metavar="ID")
 @click.option("--file", "source", metavar="FILE|-", help="What is to stand in its place; else $EDITOR is opened.")
 @click.option("--dry-run", is_flag=True, help="Only judge it.")
-@dealing.signed
+@signed
 def edit(letter_id: str, source: str | None, dry_run: bool, by: str | None, reason: str | None) -> None:
     """Correct the plan or the submission that a letter is about, and replay it.
 
@@ -130,7 +129,7 @@ def edit(letter_id: str, source: str | None, dry_run: bool, by: str | None, reas
             if dry_run:
                 _tell_accepted(triage.foresee(tools.desk, letter_id, wish))
             else:
-                dealing.tell_one(triage.replay(tools.desk, letter_id, dealing.who(by), reason, wish))
+                dealing.tell_one(triage.replay(tools.desk, letter_id, who(by), reason, wish))
         except (PayloadDrift, SubmissionRefused) as refused:
             _tell_refused(refused, draft.path if source is None else None)
 

@@ -129,7 +129,7 @@ def test_letters_of_before_are_grouped_and_found(places: Places, known: tuple[st
     (group,) = ledger.triage.groups(9)
     assert (group.count, group.newest.id) == (4, "l3")
     about = LetterFilter(action="pay", planner="counting", session_id="s")
-    assert ledger.triage.count(about) == 3
-    assert ledger.triage.count(LetterFilter(namespace="mandor")) == 4
-    assert ledger.triage.count(LetterFilter(namespace="theirs")) == (0 if only else 1)
+    assert len(ledger.triage.listed(9, wanted=about)) == 3
+    assert len(ledger.triage.listed(9, wanted=LetterFilter(namespace="mandor"))) == 4
+    assert len(ledger.triage.listed(9, wanted=LetterFilter(namespace="theirs"))) == (0 if only else 1)
     ledger.close()
