@@ -1,4 +1,4 @@
-"""Dead letters as people deal with them: at a terminal, from processes of their own, and two of them at once."""
+"""Dead letters as people deal with them: by commands, some in processes of their own, and two of them at once."""
 
 import json
 import re
@@ -20,9 +20,6 @@ from workers.cli import mandor
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-# ---- without workers
 
 
 @pytest.fixture
@@ -105,7 +102,6 @@ def test_two_people_at_once_replay_a_letter_once(ours: Installation) -> None:
     assert len(ours.ledger.listed(9)) == 2
 
 
-@pytest.mark.full
 def test_many_letters_are_dealt_with_by_what_they_say(ours: Installation, capsys: pytest.CaptureFixture[str]) -> None:
     letters = {refused_plan(ours, number) for number in range(3)}
     (group,) = answers(capsys, "list", "--groups")["groups"]

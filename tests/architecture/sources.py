@@ -24,6 +24,12 @@ def tracked_files() -> list[Path]:
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 
 
+def text_of_tests(path: str) -> str:
+    """A file of tests, by its path below tests; empty where there is none."""
+    file = ROOT / "tests" / path
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
 def functions(path: Path) -> Iterator[tuple[str, int]]:
     """Each function of a file with its number of lines, decorators left out."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import ROOT, text_of_tests
 from tests.support.hostile import corpus
 
 PAGE = (ROOT / "tests" / "corpora" / "hostile.md").read_text(encoding="utf-8")
@@ -22,17 +22,12 @@ def test_every_case_is_shown_or_left_out_for_a_reason() -> None:
 def test_every_test_it_names_is_there_and_speaks_of_its_cases() -> None:
     rows = [row.groupdict() for row in ROW.finditer(SHOWN)]
     assert len(rows) == SHOWN.count(".py::")
-    gone = [row for row in rows if f"def {row['name']}(" not in text_of(row["path"])]
+    gone = [row for row in rows if f"def {row['name']}(" not in text_of_tests(row["path"])]
     assert gone == []
     silent = [
         (row["path"], case)
         for row in rows
         for case in CASES.findall(row["cases"])
-        if "/test_hostile_" in row["path"] and not re.search(rf"\b{case}\b", text_of(row["path"]))
+        if "/test_hostile_" in row["path"] and not re.search(rf"\b{case}\b", text_of_tests(row["path"]))
     ]
     assert silent == []
-
-
-def text_of(path: str) -> str:
-    file = ROOT / "tests" / path
-    return file.read_text(encoding="utf-8") if file.exists() else ""

@@ -20,6 +20,7 @@ import pytest
 
 from schemas.policy import Policy, Rung
 from tests.support.bait import MARK, Bait, laid_out
+from tests.support.forks import children
 from tests.support.hostile import commands, contents
 from tests.support.sandboxes import Box, again_by_nobody, ladder, skip_without, those_within, user_of_commands
 from workers.outcomes import PermanentError
@@ -325,13 +326,9 @@ def test_bytes_and_long_lines_are_taken_as_they_are(sandbox: Box, bait: Bait) ->
 
 @pytest.mark.full
 def test_no_zombie_is_left(sandbox: Box, bait: Bait) -> None:
-    before = _children()
+    before = children()
     assert sandbox.run(case("rc-30", bait, sandbox), timeout_s=30).end == Exited(0)
-    assert _children() == before
-
-
-def _children() -> str:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    assert children() == before
 
 
 def test_a_line_that_is_too_long_is_not_started(sandbox: Box, bait: Bait) -> None:

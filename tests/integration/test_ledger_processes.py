@@ -28,6 +28,7 @@ from orchestrator.ledger.engine import VERSION, insert_absent
 from orchestrator.ledger.tables import REVISION, effects, records
 from schemas.states import EffectClass
 from tests.support.crowd import Crowd, crowd_of
+from tests.support.forks import in_fork
 from tests.support.ledgers import Places, accepted, run_named
 
 TOKEN = "step:plan:0:hash"
@@ -249,23 +250,6 @@ def test_a_process_frozen_in_its_transaction_makes_the_ledger_unavailable_and_no
     assert impatient.listed(1) == []
     os.kill(holder, signal.SIGKILL)
     assert impatient.effects.close("r", "s", "do", 1).state is EffectState.NONE
-
-
-def in_fork(what: Callable[[], str]) -> str:
-    """What a forked child has to say."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writing, what().encode())
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the parent must read it)
-            os.write(writing, repr(error).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        words = answer.read()
-    os.waitpid(child, 0)
-    return words
 
 
 def test_a_forked_child_works_on_connections_of_its_own(ledger: Ledger) -> None:

@@ -9,14 +9,25 @@ import resource
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from orchestrator.settings import Settings
 from schemas.policy import Rung
-from tests.support.sandboxes import LIMITS, ROOT, Box, again_by_nobody, alive, box, found_behind, ladder
+from tests.support.forks import children, in_fork
+from tests.support.sandboxes import (
+    LIMITS,
+    ROOT,
+    SECRET,
+    Box,
+    again_by_nobody,
+    alive,
+    box,
+    canary_in,
+    found_behind,
+    ladder,
+)
 from tests.support.waiting import eventually
 from workers import orphans
 from workers.outcomes import LeaseLost
@@ -26,7 +37,6 @@ from workers.sandbox.ladder import find
 from workers.sandbox.running import run
 
 SANDBOXES = (Rung.BUBBLEWRAP, Rung.NAMESPACES)
-SECRET = "s3cr3t-value"
 
 
 @pytest.fixture(params=SANDBOXES, ids=str)
@@ -41,13 +51,7 @@ def any_rung(request: pytest.FixtureRequest, tmp_path: Path) -> Box:
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Path:
-    """A folder outside, which everybody may write."""
-    folder = tmp_path / "canary"
-    folder.mkdir()
-    folder.chmod(0o777)
-    (folder / "secret.txt").write_text(SECRET)
-    (folder / "secret.txt").chmod(0o666)
-    return folder
+    return canary_in(tmp_path)
 
 
 # ---- how commands end
@@ -107,23 +111,7 @@ def test_without_a_sandbox_too_it_ends_with_the_process_that_it_killed_above_it(
         return told
 
     end = "TimedOut" if name == "STOP" else "Signalled"
-    assert by_a_child(attacked) == f"{end} [] None"
-
-
-def by_a_child(act: Callable[[], str]) -> str:
-    """What it says in a process of its own."""
-    hearing, telling = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(telling, act().encode())
-        finally:
-            os._exit(0)
-    os.close(telling)
-    with os.fdopen(hearing) as told:
-        said = told.read()
-    os.waitpid(pid, 0)
-    return said
+    assert in_fork(attacked) == f"{end} [] None"
 
 
 def test_a_frozen_worker_s_command_is_ended_from_within(any_rung: Box) -> None:
@@ -143,11 +131,6 @@ def test_output_is_bounded_and_counted(any_rung: Box) -> None:
     assert (ended.stdout.head[:6], ended.stdout.tail[-6:]) == (b"first\n", b"\nlast\n")
     assert len(ended.stdout.head) == len(ended.stdout.tail) == 4096
     assert (ended.stderr.head, ended.stderr.tail) == (b"\xff", b"")
-
-
-def children() -> str:
-    """The living and the dead ones that this process has not buried."""
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
 
 
 def open_descriptors() -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from schemas.policy import Rung
-from tests.support.sandboxes import ROOT, Box, as_nobody, ladder
+from tests.support.sandboxes import SECRET, Box, again_by_nobody, canary_in, ladder, skip_without
 from tests.support.waiting import eventually
 from workers.keeping import ARTIFACTS, Wanted, keep
 from workers.removal import remove_tree
@@ -22,7 +22,6 @@ from workers.workspace import PathRefused, Workspace, Workspaces
 
 RUN = "11111111-1111-8111-8111-111111111111"
 ROUNDS = 20
-SECRET = "s3cr3t-value"
 SWAP = """
 import ctypes, os, sys
 libc, mine, canary = ctypes.CDLL(None), os.fsencode(sys.argv[1]), os.fsencode(sys.argv[2])
@@ -41,20 +40,13 @@ TRY = "i=0; while [ $i -lt 20 ]; do echo pwned >d/secret.txt; echo pwned >f; cat
 @pytest.fixture(params=(Rung.BUBBLEWRAP, Rung.NAMESPACES), ids=str)
 def rung(request: pytest.FixtureRequest) -> Rung:
     found: Rung = request.param
-    if found not in ladder().working:
-        pytest.skip(f"no {found} here: {ladder().missing[found]}")
+    skip_without(found)
     return found
 
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Path:
-    """A folder outside, which everybody may write."""
-    folder = tmp_path / "canary"
-    folder.mkdir()
-    folder.chmod(0o777)
-    (folder / "secret.txt").write_text(SECRET)
-    (folder / "secret.txt").chmod(0o666)
-    return folder
+    return canary_in(tmp_path)
 
 
 def looks(folder: Path) -> list[tuple[object, ...]]:
@@ -160,17 +152,4 @@ def test_a_workspace_goes_under_the_hands_of_who_swaps_links_in_it(rung: Rung, t
 @pytest.mark.full
 @pytest.mark.may_skip
 def test_all_of_this_by_a_user_who_is_not_root() -> None:
-    argv = (
-        "-m",
-        "pytest",
-        "-q",
-        "--noconftest",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        "not who_is_not_root",
-        str(Path(__file__)),
-    )
-    done = as_nobody(*argv, cwd=ROOT)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout
+    again_by_nobody(__file__)

@@ -16,9 +16,10 @@ from orchestrator import dead_letters, decisions, dispatch, submission, triage
 from orchestrator.admission import PayloadDrift
 from orchestrator.cli import letters as letters_cli
 from orchestrator.cli.command import run as run_command
-from orchestrator.decisions import Desk
+from orchestrator.client import Client
+from orchestrator.decisions import Desk, os_user
 from orchestrator.errors import DecisionRefused, NotFound, StoreUnavailable, SubmissionRefused
-from orchestrator.ledger import LedgerRun
+from orchestrator.ledger import LedgerRun, LetterFilter
 from orchestrator.replays import Wish
 from orchestrator.supervisors import apply_decisions
 from orchestrator.supervisors.passes import Counts
@@ -27,7 +28,7 @@ from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
 from schemas.states import Fact
 from tests.support.installation import Installation, installation, lasting_installation
-from tests.support.letters import letter_about, refuse_plan, refused_run
+from tests.support.letters import letter_about, refuse_plan, refused_run, refused_submission
 from tests.support.servers import Server
 from tests.support.world import World, world_on
 from workers.cli import mandor
@@ -352,14 +353,9 @@ def test_a_secret_that_the_letter_does_not_have_is_asked_for_in_a_plan_too(ours:
     assert triage.replay(desk_of(ours), letter_id, "ann", wish=Wish(edited=plan_for(ours, "hunter3"))).made
 
 
-def refused_submission(ours: Installation, **fields: Any) -> str:
-    with pytest.raises(SubmissionRefused) as caught:
-        submission.read(fields, ours.settings)
-    return submission.bury(ours.app, ours.ledger, ours.settings, caught.value, fields, "task-1")
-
-
 def test_a_submission_is_submitted_again_once_it_is_right(ours: Installation) -> None:
-    letter_id, desk = refused_submission(ours, goal=3, planer="orders.fulfil", request_id="nightly"), desk_of(ours)
+    desk = desk_of(ours)
+    letter_id = refused_submission(ours, {"goal": 3, "planer": "orders.fulfil", "request_id": "nightly"})
     with pytest.raises(SubmissionRefused) as caught:
         triage.replay(desk, letter_id, "ann")
     assert ("goal: " in caught.value.message, "planer: " in caught.value.message) == (True, True)
@@ -374,13 +370,14 @@ def test_a_submission_is_submitted_again_once_it_is_right(ours: Installation) ->
 
 
 def test_a_submission_without_a_request_id_gets_the_letter_s(ours: Installation) -> None:
-    letter_id, desk = refused_submission(ours, goal="g"), desk_of(ours)
+    letter_id, desk = refused_submission(ours, {"goal": "g"}), desk_of(ours)
     dealt = triage.replay(desk, letter_id, "ann", wish=Wish(planner="orders.fulfil"))
     assert row_of(ours, dealt.run_id).request_id == f"letter:{letter_id}"
 
 
 def test_a_secret_that_the_letter_does_not_have_is_asked_for(ours: Installation) -> None:
-    letter_id, desk = refused_submission(ours, goal="g", context={"user": {"password": "hunter2!"}}), desk_of(ours)
+    desk = desk_of(ours)
+    letter_id = refused_submission(ours, {"goal": "g", "context": {"user": {"password": "hunter2!"}}})
     kept = ours.ledger.letter(letter_id)
     assert kept is not None
     edited = {**kept.content["submission"], "planner": "orders.fulfil"}
@@ -584,3 +581,63 @@ def test_what_a_replay_would_do_is_told_without_doing_it(ours: Installation) -> 
     would = triage.foresee(desk, letter_id)
     assert (runs(ours), status(ours, letter_id)) == (1, "open")
     assert would == f"submit run {triage.replay(desk, letter_id, 'ann').run_id}"
+
+
+# ---- for programs
+
+
+@pytest.fixture
+def client(ours: Installation, theirs: Installation, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """Ours; on the same ledger lies a letter of others."""
+    with theirs.in_force():
+        refused_plan(theirs, "t9")
+    monkeypatch.setattr(celery_app, "app", ours.app)
+    monkeypatch.setattr(celery_app, "store", lambda: ours.store)
+    monkeypatch.setattr(celery_app, "ledger", lambda: ours.ledger)
+    return Client(ours.settings)
+
+
+def test_a_program_reads_letters_page_by_page(ours: Installation, client: Client) -> None:
+    other = refused_submission(ours, {"goal": "g"})
+    plans = [refused_plan(ours, f"t{number}") for number in range(2)]
+    assert [one.id for one in client.letters()] == [*plans[::-1], other]
+    assert [one.id for one in client.letters(limit=1, before=plans[1])] == [plans[0]]
+    about_plans = LetterFilter(kind=DeadLetterKind.PLAN)
+    assert [one.id for one in client.letters(wanted=about_plans)] == plans[::-1]
+    (first,) = client.letter_groups(limit=1)
+    (second,) = client.letter_groups(before=(first.newest_at, first.fingerprint))
+    assert [(one.newest.id, one.count) for one in (first, second)] == [(plans[1], 2), (other, 1)]
+    assert client.letter_groups(wanted=about_plans) == [first]
+    assert client.letter(other).content["submission"] == {"goal": "g"}
+
+
+def test_a_program_deals_with_letters_once(ours: Installation, client: Client) -> None:
+    replayed, edited, dropped = (refused_plan(ours, f"t{number}") for number in range(3))
+    first = client.replay(replayed, planner="other", by="ann", reason="it is better")
+    second = client.replay(replayed, planner="other", by="bob")
+    assert (first.made, first.by, second.made, second.by) == (True, "ann", False, "ann")
+    assert (first.run_id, row_of(ours, first.run_id).planner) == (second.run_id, "other")
+    with pytest.raises(PayloadDrift):
+        client.edit(edited, plan_for(ours, 3), catalogue=catalogue())
+    right = client.edit(edited, plan_for(ours, "3"), catalogue=catalogue(), by="ann")
+    assert json.loads(row_of(ours, right.run_id).submission_text)["plan"] == plan_for(ours, "3")
+    with pytest.raises(DecisionRefused, match="replayed by ann"):
+        client.edit(edited, plan_for(ours, "4"), catalogue=catalogue(), by="bob")
+    assert client.drop(dropped, "a test").by == os_user()
+    with pytest.raises(DecisionRefused, match=r"dropped by .* at .* \(a test\)"):
+        client.drop(dropped, "mine", by="bob")
+    assert [status(ours, one) for one in (replayed, edited, dropped)] == ["replayed", "replayed", "dropped"]
+
+
+def test_a_program_is_told_of_letters_that_are_not_there(client: Client, theirs: Installation) -> None:
+    (of_others,) = theirs.ledger.triage.listed(9)
+    for letter_id in ("nothing", of_others.id):
+        for touch in (
+            client.letter,
+            client.replay,
+            lambda one: client.edit(one, "{}"),
+            lambda one: client.drop(one, "a test"),
+        ):
+            with pytest.raises(NotFound, match="no dead letter"):
+                touch(letter_id)
+    assert status(theirs, of_others.id) == "open"

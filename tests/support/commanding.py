@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from orchestrator.local.address import free_port
 from schemas.policy import Rung
-from tests.support.sandboxes import LIBRARIES, NOBODY, ladder, python_of_nobody
+from tests.support.sandboxes import LIBRARIES, NOBODY, needed_python_of_nobody, skip_without
 from tests.support.system import System
 
 ME, NOBODYS = "me", "nobody"
@@ -51,9 +49,9 @@ class Commander:
 
 def commander(system: System, user: str, rung: Rung, *, concurrency: int = 2) -> Commander:
     """Start one whose strongest rung is this; it ends with the test, which is skipped where there can be none."""
-    if rung not in ladder().working:
-        pytest.skip(f"no {rung} here: {ladder().missing[rung]}")
-    celery = (*_python_of(user), "-m", *_LESS[rung], "celery")
+    skip_without(rung)
+    python = needed_python_of_nobody() if user == NOBODYS else (sys.executable,)
+    celery = (*python, "-m", *_LESS[rung], "celery")
     ledger, port = system.installed.settings.ledger, free_port()
     home = system.processes.cwd / f"home-at-{port}"
     (home / "tmp").mkdir(parents=True)
@@ -65,15 +63,6 @@ def commander(system: System, user: str, rung: Rung, *, concurrency: int = 2) ->
     system.step_workers.append(NAME)
     system.processes.worker(NAME, queues="steps", concurrency=concurrency, env=told, celery=celery)
     return Commander(system, home, f"http://127.0.0.1:{port}")
-
-
-def _python_of(user: str) -> tuple[str, ...]:
-    if user == ME:
-        return (sys.executable,)
-    python = python_of_nobody()
-    if python is None:
-        pytest.skip("the tests are not run by root, or nobody but root can start this Python")
-    return python
 
 
 def _files_of(ledger: str) -> Iterator[Path]:

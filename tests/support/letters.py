@@ -1,8 +1,11 @@
-"""Runs whose planners' answers were refused, and the letters about them."""
+"""Runs whose planners' answers were refused, submissions that were none, and the letters about them."""
 
 from typing import Any
 
+import pytest
+
 from orchestrator import dead_letters, progress, submission
+from orchestrator.errors import SubmissionRefused
 from orchestrator.store.replies import PlanGranted
 from orchestrator.telemetry.logs import identity
 from schemas.dead_letter import DeadLetterKind
@@ -29,6 +32,13 @@ def refuse_plan(ours: Installation, ref: RunRef, generation: int = 1) -> None:
     ours.store.runs.reject_plan(ref, claim.fence, "planner", "payload drift")
     with identity(run_id=ref.run_id):
         progress.settle(ours.app, ours.store, ours.ledger, ref, generation)
+
+
+def refused_submission(ours: Installation, fields: dict[str, Any], task_id: str = "task-1") -> str:
+    """The letter about a submission that is none."""
+    with pytest.raises(SubmissionRefused) as caught:
+        submission.read(fields, ours.settings)
+    return submission.bury(ours.app, ours.ledger, ours.settings, caught.value, fields, task_id)
 
 
 def letter_about(ours: Installation, ref: RunRef, reason: str, generation: int = 1, **content: Any) -> str:

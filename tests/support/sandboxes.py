@@ -22,6 +22,7 @@ from workers.sandbox.running import run
 
 ROOT: Final = Path(__file__).resolve().parents[2]  # this module is used where the libraries of others are missing
 NOBODY: Final = 65_534
+SECRET: Final = "s3cr3t-value"
 LIBRARIES: Final = os.pathsep.join((str(ROOT), sysconfig.get_paths()["purelib"]))
 _BECOME: Final = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 # for one process and what it starts: of a closed folder nothing is left but the Python below it, where it was
@@ -83,6 +84,16 @@ def skip_without(rung: Rung) -> None:
         pytest.skip(f"no {rung} here: {ladder().missing[rung]}")
 
 
+def canary_in(folder: Path) -> Path:
+    """A folder outside, which everybody may write."""
+    canary = folder / "canary"
+    canary.mkdir()
+    canary.chmod(0o777)
+    (canary / "secret.txt").write_text(SECRET)
+    (canary / "secret.txt").chmod(0o666)
+    return canary
+
+
 def user_of_commands() -> int:
     """Whom they run as here."""
     uid = ladder().host.uid
@@ -124,10 +135,15 @@ def _command_line(process: Path) -> bytes:
 
 def as_nobody(*argv: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
     """This Python with our libraries, by a user who is not root."""
+    return _run([*needed_python_of_nobody(), *argv], cwd, env)
+
+
+def needed_python_of_nobody() -> tuple[str, ...]:
+    """What starts it so; the test is skipped where that cannot be."""
     python = python_of_nobody()
     if python is None:
         pytest.skip("the tests are not run by root, or nobody but root can start this Python")
-    return _run([*python, *argv], cwd, env)
+    return python
 
 
 def _run(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":

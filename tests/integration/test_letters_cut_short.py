@@ -10,12 +10,14 @@ import pytest
 from orchestrator import submission, triage
 from orchestrator.cli.command import run
 from orchestrator.decisions import Desk
-from orchestrator.errors import StoreUnavailable, SubmissionRefused
+from orchestrator.errors import StoreUnavailable
 from tests.support.installation import Installation, installation
+from tests.support.letters import refused_submission
 from tests.support.servers import Server
 from workers.cli import mandor
 
-RIGHT = {"goal": "g", "planner": "orders.fulfil"}
+WRONG = {"goal": "g"}
+RIGHT = {**WRONG, "planner": "orders.fulfil"}
 
 
 @pytest.fixture
@@ -23,13 +25,6 @@ def ours(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[Insta
     prefix = f"{namespace}."
     with installation(redis_server.url, tmp_path, namespace=namespace, queue_prefix=prefix, shards=1) as made:
         yield made
-
-
-def refused_submission(ours: Installation, task_id: str = "task-1") -> str:
-    fields = {"goal": "g"}
-    with pytest.raises(SubmissionRefused) as caught:
-        submission.read(fields, ours.settings)
-    return submission.bury(ours.app, ours.ledger, ours.settings, caught.value, fields, task_id)
 
 
 def says(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
@@ -48,7 +43,7 @@ def test_whoever_breaks_off_is_told_how_far_it_came(
     ours: Installation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
-        refused_submission(ours, f"task-{number}")
+        refused_submission(ours, WRONG, f"task-{number}")
     drop_one, asked = triage.drop, list[str]()
     ends: list[type[BaseException] | BaseException] = [KeyboardInterrupt, StoreUnavailable("no answer")]
 
@@ -65,7 +60,7 @@ def test_whoever_breaks_off_is_told_how_far_it_came(
 
 
 def test_a_page_behind_no_letter_is_none(ours: Installation, capsys: pytest.CaptureFixture[str]) -> None:
-    letter_id = refused_submission(ours)
+    letter_id = refused_submission(ours, WRONG)
     assert says(capsys, "list", "--before", letter_id)["dead_letters"] == []
     wrong = says(capsys, "list", "--before", "nonsense", code=1)["error"]
     assert (wrong["kind"], wrong["path"]) == ("not_found", "before")
@@ -91,7 +86,7 @@ def writing(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], then: Calla
 def test_what_was_written_is_kept_while_its_letter_is_open(
     ours: Installation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letter_id = refused_submission(ours)
+    letter_id = refused_submission(ours, WRONG)
     writing(monkeypatch, {"goal": 3})
     kept = says(capsys, "edit", letter_id, code=1)["kept"]
     assert [str(path) for path in drafts(ours)] == [kept]
@@ -106,7 +101,7 @@ def test_a_draft_goes_once_it_is_decided_about_though_the_store_is_away(
     def away(*_: Any) -> Any:
         raise StoreUnavailable("gone")
 
-    letter_id = refused_submission(ours)
+    letter_id = refused_submission(ours, WRONG)
     writing(monkeypatch, RIGHT)
     monkeypatch.setattr(submission, "submit", away)
     hint = says(capsys, "edit", letter_id, code=3)["error"]["hint"]
@@ -117,7 +112,7 @@ def test_a_draft_goes_once_it_is_decided_about_though_the_store_is_away(
 def test_a_draft_goes_when_somebody_else_has_dealt_with_its_letter(
     ours: Installation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letter_id = refused_submission(ours)
+    letter_id = refused_submission(ours, WRONG)
     writing(monkeypatch, {"goal": 3})
     says(capsys, "edit", letter_id, code=1)
     drop(ours, letter_id)
