@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import delete, select, update
 
-from orchestrator import adoption, decisions, late_effects, progress, recovery, remembered, submission, verdicts
+from orchestrator import decisions, late_effects, progress, submission
 from orchestrator.cli import command
 from orchestrator.decisions import Desk
 from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, StoreRefused, Superseded
@@ -21,7 +21,8 @@ from orchestrator.ledger.history import Batch
 from orchestrator.ledger.losses import HOLD_MS, Loss
 from orchestrator.ledger.tables import effects, runs
 from orchestrator.lookup import limits_views
-from orchestrator.recovery import Site
+from orchestrator.recovery import adoption, remembered, restore, verdicts
+from orchestrator.recovery.restore import Site
 from orchestrator.startover import Again
 from orchestrator.store.keys import member
 from orchestrator.store.replies import Exists, Granted, Waiting
@@ -46,6 +47,7 @@ from workers.context import Context, PermanentError
 
 CLASSES = [effect.value for effect in EffectClass]
 ROWED = ["keyed", "once", "transactional"]
+PARTS = ["steps", "plan", "results", "needs", "dependants"]  # keys of a run, one of which is gone
 
 
 class Params(BaseModel):
@@ -116,9 +118,9 @@ class World:
 
     def recover(self) -> list[Loss]:
         """See the loss, wait, make it good."""
-        recovery.recover(self.site)
+        restore.recover(self.site)
         self.wait()
-        return recovery.recover(self.site)
+        return restore.recover(self.site)
 
     def finish(self, run: Run) -> str:
         """Deliver what the store wants done until the run has ended."""
@@ -169,7 +171,7 @@ def cancelled(world: World, run: Run) -> None:
     world.bench.store.runs.cancel(run.ref, 1)
     run.settle()
     state = run.state
-    world.bench.ledger.end_run(run.ref.run_id, 1, RunStatus(state.status), "cancel", state.version, 1)
+    world.bench.ledger.end_run(run.ref.run_id, 1, RunStatus(state.status), "cancelled", state.version, 1)
 
 
 def steps(*actions: str) -> list[dict[str, Any]]:
@@ -244,10 +246,14 @@ def test_a_run_ends_wherever_the_store_forgot_it(
         world.assert_accounted_for(run)
 
 
-def letters_of(world: World, run: Run) -> list[str]:
-    """The reasons of those that the ledger has once it knows of the end."""
+def tell_the_ledger(world: World, run: Run) -> None:
     with identity(run_id=run.ref.run_id):
         progress.settle_due(world.site.app, world.bench.store, world.bench.ledger, run.ref)
+
+
+def letters_of(world: World, run: Run) -> list[str]:
+    """The reasons of those that the ledger has once it knows of the end."""
+    tell_the_ledger(world, run)
     return [letter.reason for letter in world.bench.ledger.letters(9, run_id=run.ref.run_id)]
 
 
@@ -287,7 +293,7 @@ def test_a_doubt_about_a_step_that_was_started_over_has_its_letter_too(
     assert letters_of(world, again) == ["in_doubt"]
 
 
-@pytest.mark.parametrize("part", ["steps", "plan", "results"])
+@pytest.mark.parametrize("part", PARTS)
 def test_an_ended_run_of_which_a_key_is_gone_is_started_over_from_the_ledger(world: World, part: str) -> None:
     run = world.bench.planned(*steps("keyed", "keyed"), policy=narrowed(on_failure="stop"))
     ledger, store = world.bench.ledger, world.bench.store
@@ -321,10 +327,10 @@ def test_nobody_acts_before_holders_have_ended(world: World) -> None:
     run = world.bench.planned(*steps("once"))
     world.drain()
     world.forget()
-    (loss,) = recovery.recover(world.site)
+    (loss,) = restore.recover(world.site)
     lease_ms, grace_ms = 15_000, 10_000
-    assert loss.lease_until - loss.found_at == 2 * lease_ms + grace_ms + recovery.MARGIN_MS
-    assert recovery.recover(world.site) == [loss]
+    assert loss.lease_until - loss.found_at == 2 * lease_ms + grace_ms + restore.MARGIN_MS
+    assert restore.recover(world.site) == [loss]
     with pytest.raises(StoreAmnesia):
         run.deliver("s0")
 
@@ -333,16 +339,16 @@ def test_one_restorer_wins_and_one_that_wakes_up_late_closes_nothing(world: Worl
     run = world.bench.planned(*steps("once"))
     world.drain()
     world.forget()
-    (loss,) = recovery.recover(world.site)
+    (loss,) = restore.recover(world.site)
     world.wait()
     late = world.bench.ledger.losses.claim(loss, "me")
     assert late is not None
-    assert recovery.make_good(world.site, loss) is None
+    assert restore.make_good(world.site, loss) is None
     world.wait()
-    assert recovery.make_good(world.site, loss) is not None
+    assert restore.make_good(world.site, loss) is not None
     before = world.rows()
     with pytest.raises(Superseded):
-        recovery._restore_runs(world.site, late, Place(loss.server, ""))
+        restore._restore_runs(world.site, late, Place(loss.server, ""))
     with pytest.raises(Superseded, match="another process"):
         world.bench.ledger.losses.close_rows(late, run.ref.run_id, [("s0", "do")], 1)
     assert world.rows() == before
@@ -365,9 +371,9 @@ def test_a_restorer_that_dies_between_any_two_runs_is_followed_by_another(
     runs = [world.bench.planned(*steps("keyed", "once"), name=f"r{i}") for i in range(3)]
     world.drain()
     world.forget()
-    recovery.recover(world.site)
+    restore.recover(world.site)
     world.wait()
-    real, calls = recovery._restore_run, list[int]()
+    real, calls = restore._restore_run, list[int]()
 
     def dies_at_the_third(*given: Any) -> Any:
         calls.append(1)
@@ -376,13 +382,13 @@ def test_a_restorer_that_dies_between_any_two_runs_is_followed_by_another(
         return real(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(recovery, "_restore_run", dies_at_the_third)
+        patched.setattr(restore, "_restore_run", dies_at_the_third)
         with pytest.raises(Crash):
-            recovery.recover(world.site)
+            restore.recover(world.site)
     with pytest.raises(StoreAmnesia):
         runs[0].deliver("s0")
     world.wait()
-    assert recovery.recover(Site(world.site.app, *services(world), "next")) == []
+    assert restore.recover(Site(world.site.app, *services(world), "next")) == []
     assert [world.finish(run) for run in runs] == ["succeeded"] * 3
 
 
@@ -403,10 +409,10 @@ def test_a_shard_that_is_whole_again_is_left_alone(world: World) -> None:
     run.deliver("s0")
     copy, before, rows = old_copy(world), run.state, world.rows()
     world.forget()
-    assert len(recovery.recover(world.site)) == 1
+    assert len(restore.recover(world.site)) == 1
     copied_back(world, copy)
     world.wait()
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert (run.state, world.rows()) == (before, rows)
     assert world.finish(run) == "succeeded"
     assert world.noted == ["s0", "s1"]
@@ -426,10 +432,10 @@ def test_fences_go_beyond_rows_that_were_closed_for_nothing(world: World, monkey
     world.bench.ledger.losses.close_rows = too_late  # type: ignore[method-assign, assignment]
     for _ in range(2):
         world.forget()
-        assert len(recovery.recover(world.site)) == 1
+        assert len(restore.recover(world.site)) == 1
         world.wait()
-        recovery.recover(world.site)
-    assert recovery.recover(world.site) == []
+        restore.recover(world.site)
+    assert restore.recover(world.site) == []
     assert world.finish(run) == "succeeded"
     assert world.noted == ["s0", "s1"]
 
@@ -438,9 +444,9 @@ def test_what_is_flushed_while_it_is_built_is_built_anew(world: World, monkeypat
     runs = [world.bench.planned(*steps("keyed", "once"), name=f"r{i}") for i in range(3)]
     world.drain()
     world.forget()
-    recovery.recover(world.site)
+    restore.recover(world.site)
     world.wait()
-    real, calls = recovery._restore_run, list[int]()
+    real, calls = restore._restore_run, list[int]()
 
     def flushed_behind_the_second(*given: Any) -> Any:
         done = real(*given)
@@ -450,8 +456,8 @@ def test_what_is_flushed_while_it_is_built_is_built_anew(world: World, monkeypat
         return done
 
     with monkeypatch.context() as patched:
-        patched.setattr(recovery, "_restore_run", flushed_behind_the_second)
-        recovery.recover(world.site)
+        patched.setattr(restore, "_restore_run", flushed_behind_the_second)
+        restore.recover(world.site)
     with pytest.raises(StoreAmnesia):
         runs[0].deliver("s0")
     assert world.recover() == []
@@ -464,7 +470,7 @@ def test_a_shard_that_forgot_once_more_is_not_opened_by_who_built_it_before(
     run = world.bench.planned(*steps("once"))
     world.drain()
     world.forget()
-    recovery.recover(world.site)
+    restore.recover(world.site)
     world.wait()
     real = world.bench.ledger.losses.done
 
@@ -475,7 +481,7 @@ def test_a_shard_that_forgot_once_more_is_not_opened_by_who_built_it_before(
 
     with monkeypatch.context() as patched:
         patched.setattr(world.bench.ledger.losses, "done", forgets_behind)
-        recovery.recover(world.site)
+        restore.recover(world.site)
     assert world.judged() == {0: "amnesia"}
     assert world.recover() == []
     assert world.finish(run) == "succeeded"
@@ -496,7 +502,7 @@ def test_what_was_exchanged_since_it_was_judged_is_not_accepted(world: World, mo
 
     with monkeypatch.context() as patched:
         patched.setattr(verdicts, "behind", exchanged_behind)
-        recovery.recover(world.site)
+        restore.recover(world.site)
     assert world.judged() == {0: "behind"}
     assert world.recover() == []
     assert run.step("s0").status == "completed"
@@ -528,7 +534,7 @@ def test_a_shard_is_opened_only_on_the_server_that_was_judged(world: World) -> N
 def test_two_processes_of_one_name_are_two(world: World) -> None:
     world.bench.planned(*steps("once"))
     world.forget()
-    (loss,) = recovery.recover(world.site)
+    (loss,) = restore.recover(world.site)
     world.wait()
     losses = world.bench.ledger.losses
     held = losses.claim(loss, "a" * 300)
@@ -548,7 +554,7 @@ def test_numbers_that_nobody_heard_of_are_not_given_twice(world: World) -> None:
     seen: list[Granted] = []
     for _ in range(3):
         world.another_server()
-        assert recovery.recover(world.site) == []
+        assert restore.recover(world.site) == []
         granted = world.bench.store.guard.claim_step(run.ref, "s0", generation=1, claim_id="c", worker="host:9:9")
         assert isinstance(granted, Granted)
         seen.append(granted)
@@ -569,7 +575,7 @@ def test_nobody_walks_the_ledger_while_a_loss_waits(world: World, monkeypatch: p
     world.drain()
     for lose in (world.forget, lambda: put_back(world, copy)):
         lose()
-        recovery.recover(world.site)
+        restore.recover(world.site)
 
         def walked(*_: Any) -> Any:
             raise AssertionError("somebody walks")
@@ -577,7 +583,7 @@ def test_nobody_walks_the_ledger_while_a_loss_waits(world: World, monkeypatch: p
         with monkeypatch.context() as patched:
             for name in ("open_runs", "open_refs", "run"):
                 patched.setattr(world.bench.ledger, name, walked)
-            assert len(recovery.recover(world.site)) == 1
+            assert len(restore.recover(world.site)) == 1
 
 
 # ---- whose runs
@@ -791,7 +797,7 @@ def test_what_a_person_decided_a_moment_before_a_lagging_server_is_asked_again(w
     ledger.decision_done(made, "paused")
     put_back(world, copy)
     assert world.judged() == {0: "moved"}
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert [one.id for one in ledger.pending_decisions(10)] == [made]
 
 
@@ -803,12 +809,12 @@ def test_late_effects_stay_owed(world: World) -> None:
     rows.land(*name, "{}")  # type: ignore[arg-type]
     world.drain()
     world.forget()
-    recovery.recover(world.site)
+    restore.recover(world.site)
     world.wait()
     far = world.bench.ledger.now_ms() + 10**9
     for late in world.bench.ledger.late.owed(far, 10, world.bench.settings.namespace):
         assert late_effects.attend(world.site.app, world.bench.store, world.bench.ledger, late) == 0
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert [one.step_id for one in world.bench.ledger.late.owed(far, 10, world.bench.settings.namespace)] == ["s0"]
 
 
@@ -832,7 +838,7 @@ def test_a_server_that_has_everything_is_accepted(world: World) -> None:
     before = run.state
     world.another_server()
     assert world.judged() == {0: "moved"}
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert (run.state.fence, run.state.version) == (before.fence + 1_000_000, before.version)
     assert world.finish(run) == "succeeded"
 
@@ -843,7 +849,7 @@ def test_what_may_have_begun_in_its_last_moments_is_not_skipped(world: World) ->
     world.drain()
     world.noted.append("s0")
     world.another_server()
-    recovery.recover(world.site)
+    restore.recover(world.site)
     world.bench.store.runs.cancel(run.ref, 1)
     assert world.finish(run) == "compensated"
     assert world.undone == ["s0"]
@@ -953,7 +959,7 @@ def test_a_run_whose_keys_are_gone_is_built_again(world: World) -> None:
     client.delete(*client.keys(world.bench.store.keys.state(run.ref) + "*"))
     assert audited(world).failed == 1
     world.wait()
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert other.state == before
     assert (run.step("s0").status, run.step("s1").status) == ("completed", "dispatched")
     assert world.finish(run) == "succeeded"
@@ -972,7 +978,7 @@ def test_a_run_that_was_begun_anew_is_built_again(world: World) -> None:
     run.plan()
     assert audited(world).failed == 1
     world.wait()
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert (run.step("s0").status, run.step("s1").status) == ("completed", "dispatched")
     assert world.finish(run) == "succeeded"
     assert world.noted == ["s0", "s1"]
@@ -1002,6 +1008,27 @@ def test_what_nobody_looks_at_is_looked_at_again(world: World, moment: str) -> N
     assert audit_runs.audit(world.site, [0]).moved == 0
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_only_an_end_that_the_ledger_lacks_is_said_to_have_been_mended(
+    world: World, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit has read its page; before it comes to the run, that ends."""
+    run, ledger, store = world.bench.planned(*steps("pure")), world.bench.ledger, world.bench.store
+    read = ledger.run(run.ref.run_id)
+    assert read is not None
+    run.deliver("s0")
+    run.settle()
+    if told:
+        tell_the_ledger(world, run)
+    world.server.client.delete(store.keys.due(0, "settles"))
+    heard: list[Any] = []
+    monkeypatch.setattr(facts, "_listeners", [heard.append])
+    assert audit_runs.mend(world.site, read, 0) is not told
+    assert [type(fact).__name__ for fact in heard] == ([] if told else ["RunMended"])
+    tell_the_ledger(world, run)
+    assert store.views.due(run.ref) == {}
+
+
 # ---- runs in pieces, and runs that come back
 
 
@@ -1022,7 +1049,7 @@ def taken_away(world: World, run: Run) -> Callable[[], None]:
     return bring_back
 
 
-@pytest.mark.parametrize("part", ["steps", "plan", "results"])
+@pytest.mark.parametrize("part", PARTS)
 def test_no_attempt_is_made_of_a_run_of_which_a_key_is_gone(world: World, part: str) -> None:
     """It would find no step, or null where a result was, and be used up before the run is built again."""
     run = world.bench.planned(*steps("once", "once"))
@@ -1035,7 +1062,7 @@ def test_no_attempt_is_made_of_a_run_of_which_a_key_is_gone(world: World, part: 
 
 
 @pytest.mark.parametrize("server", ["the same", "another"])
-@pytest.mark.parametrize("part", ["steps", "plan", "results"])
+@pytest.mark.parametrize("part", PARTS)
 def test_a_run_of_which_a_key_is_gone_is_built_again(world: World, part: str, server: str) -> None:
     run = world.bench.planned(*steps("pure", "once", "keyed"))
     run.deliver("s0")
@@ -1054,21 +1081,31 @@ def test_a_run_of_which_a_key_is_gone_is_built_again(world: World, part: str, se
     assert world.noted == ["s1", "s2"]
 
 
-def test_runs_that_move_while_they_are_looked_at_are_not_in_pieces(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = world.bench.planned(*steps("keyed", "pure"))
-    run.deliver("s0")
+def test_a_run_whose_waiting_steps_are_forgotten_is_built_again(world: World) -> None:
+    """Nobody would ever send them, and all that its record says of it would be right."""
+    run = world.bench.planned(
+        *(one | {"needs": []} for one in steps("keyed", "keyed")), policy=narrowed(max_parallel=1)
+    )
     world.drain()
-    real = world.bench.store.views.has_all_parts
+    assert world.server.client.delete(world.bench.store.keys.part(run.ref, "ready")) == 1
+    assert audited(world).failed == 1
+    assert world.recover() == []
+    assert world.finish(run) == "succeeded"
+    assert sorted(world.noted) == ["s0", "s1"]
 
-    def moves_before(*given: Any) -> bool:
-        world.bench.store.runs.pause(run.ref, 1, "ann")
-        world.server.client.delete(world.bench.store.keys.part(run.ref, "results"))
-        return real(*given)
 
-    monkeypatch.setattr(world.bench.store.views, "has_all_parts", moves_before)
-    assert audited(world).failed == 0
+def test_nothing_is_undone_of_a_run_whose_order_is_forgotten(world: World) -> None:
+    """A step would be undone before the one that needed it."""
+    run = world.bench.planned(*steps("keyed", "keyed", "fail"))
+    for step in ("s0", "s1", "s2"):
+        run.deliver(step)
+    world.drain()
+    world.server.client.delete(world.bench.store.keys.part(run.ref, "dependants"))
+    assert run.settle() == Waiting("failing")
+    assert audited(world).failed == 1
+    assert world.recover() == []
+    assert world.finish(run) == "compensated"
+    assert world.undone == ["s1", "s0"]
 
 
 def test_a_run_that_comes_back_when_its_rows_are_closed_goes_on_beyond_them(
@@ -1088,7 +1125,7 @@ def test_a_run_that_comes_back_when_its_rows_are_closed_goes_on_beyond_them(
         return closed
 
     monkeypatch.setattr(world.bench.ledger.losses, "close_rows", too_late)
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert world.finish(run) == "succeeded"
     assert world.noted == ["s0", "s1"]
 
@@ -1111,7 +1148,7 @@ def test_a_run_that_came_back_in_time_is_left_alone(world: World, monkeypatch: p
         return real(*given)
 
     monkeypatch.setattr(world.bench.ledger.losses, "close_rows", meanwhile)
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert second.state == before
     assert [row for row in world.rows() if second.ref.run_id in row] == []
     assert [world.finish(run) for run in (first, second)] == ["succeeded"] * 2
@@ -1133,10 +1170,10 @@ def test_the_audit_moves_fences_beyond_rows_that_were_closed_for_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(world.bench.store.restoring, "restore_run", crash)
         with pytest.raises(Crash):
-            recovery.recover(world.site)
+            restore.recover(world.site)
     bring_back()
     world.wait()
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert audited(world).moved == 1
     assert audited(world).moved == 0
     assert world.finish(run) == "succeeded"
@@ -1148,7 +1185,7 @@ def test_of_two_that_know_as_much_the_store_is_believed(world: World) -> None:
     run = world.bench.planned(*steps("keyed"))
     world.drain()
     world.another_server()
-    recovery.recover(world.site)
+    restore.recover(world.site)
     row = world.bench.ledger.run(run.ref.run_id)
     assert row is not None
     found = remembered.known(*services(world), row)
@@ -1196,16 +1233,16 @@ def test_a_run_that_cannot_be_built_keeps_its_own_shard_shut(
     with monkeypatch.context() as patched, caplog.at_level("ERROR"):
         patched.setattr(submission, "to_create", raising_for(bad))
         (loss,) = world.recover()
-        assert (loss.shard, recovery.has_failed(loss), loss.token) == (0, True, None)
+        assert (loss.shard, restore.has_failed(loss), loss.token) == (0, True, None)
         assert world.finish(other) == "succeeded"
         with pytest.raises((StoreAmnesia, StoreMoved)):
             beside.deliver("s0")
-        assert recovery.recover(world.site) == [loss]  # not at once again
+        assert restore.recover(world.site) == [loss]  # not at once again
     told = [record for record in caplog.records if "run.not_built" in record.getMessage()]
     assert len(told) == 1
     assert bad.ref.run_id in told[0].getMessage()
-    world.wait(recovery.AGAIN_MS)
-    assert recovery.recover(world.site) == []
+    world.wait(restore.AGAIN_MS)
+    assert restore.recover(world.site) == []
     assert [world.finish(run) for run in (bad, beside)] == ["succeeded"] * 2
 
 
@@ -1235,7 +1272,7 @@ def test_what_all_runs_of_a_shard_meet_is_told_of_a_few(
 ) -> None:
     runs = [world.bench.planned(*steps("pure"), name=f"r{i}") for i in range(5)]
     world.drain()
-    monkeypatch.setattr(recovery, "MOST_FAILED", 2)
+    monkeypatch.setattr(restore, "MOST_FAILED", 2)
 
     def full(*_: Any, **__: Any) -> Any:
         raise StoreRefused("out of memory")
@@ -1244,10 +1281,10 @@ def test_what_all_runs_of_a_shard_meet_is_told_of_a_few(
         for name in ("restore_run", "accept_run"):
             patched.setattr(world.bench.store.restoring, name, full)
         (world.forget if lose == "forget" else world.another_server)()
-        assert len(world.recover() if lose == "forget" else recovery.recover(world.site)) == 1
+        assert len(world.recover() if lose == "forget" else restore.recover(world.site)) == 1
     assert sum("run.not_built" in record.getMessage() for record in caplog.records) == 2
     world.wait()
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert [world.finish(run) for run in runs] == ["succeeded"] * 5
 
 
@@ -1276,14 +1313,14 @@ def test_a_users_database_that_is_away_keeps_no_other_shard_shut(world: World, t
     with closing(open_ledger(url_of(tmp_path / "ledger.db"), effects_urls=[there])) as ledger:
         site = Site(world.site.app, world.bench.store, ledger, world.bench.settings, "me")
         ledger.losses._clock = world.bench.ledger.losses._clock
-        assert len(recovery.recover(site)) == 2
+        assert len(restore.recover(site)) == 2
         world.wait()
-        (loss,) = recovery.recover(site)
-        assert (loss.shard, recovery.has_failed(loss)) == (0, True)
+        (loss,) = restore.recover(site)
+        assert (loss.shard, restore.has_failed(loss)) == (0, True)
         assert world.finish(other) == "succeeded"
         upgrade_effects(there)
         world.wait()
-        assert recovery.recover(site) == []
+        assert restore.recover(site) == []
     assert world.finish(run) == "succeeded"
 
 
@@ -1300,7 +1337,7 @@ def test_somebody_elses_shard_is_left_alone_and_the_others_are_seen_to(world: Wo
     assert "deadlines" in world.bench.store.views.due(there.ref)
     world.wait()
     with pytest.raises(ConfigError, match="another installation"):
-        recovery.recover(world.site)
+        restore.recover(world.site)
     assert [world.finish(run) for run in (lost, there)] == ["succeeded"] * 2
     assert client.get(keys.prefix(0) + "epoch") in ("another", b"another")
 
@@ -1350,7 +1387,7 @@ def test_a_loss_is_kept_while_there_is_much_to_look_at(world: World, monkeypatch
 
     monkeypatch.setattr(verdicts, "PAGE", 1)
     monkeypatch.setattr(verdicts, "runs_behind", slowly)
-    assert recovery.recover(world.site) == []
+    assert restore.recover(world.site) == []
     assert rivals == [None] * 4
     assert [world.finish(run) for run in runs] == ["succeeded"] * 4
 
@@ -1439,7 +1476,7 @@ def test_whoever_restores_by_hand_is_told_of_what_met_errors(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recovery, "AGAIN_MS", 300)
+    monkeypatch.setattr(restore, "AGAIN_MS", 300)
     with installation(redis_server.url, tmp_path, namespace=namespace, queue_prefix=f"{namespace}.", shards=2) as ours:
         sent = Submission(planner="p", context={})
         with identity(job_id="request"):

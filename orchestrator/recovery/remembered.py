@@ -1,14 +1,16 @@
 """What is known of a run that is to be built again: what the ledger was told, or what the state store still has of it,
-if that is newer or as new. Reads only; what is made of it is decided in orchestrator.rebuild.
+if that is newer or as new. Reads only; what is made of it is decided in rebuild.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator import rebuild, startover, submission
-from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator import startover, submission, undoagain
+from orchestrator.ledger import Decision, Ledger, LedgerRun
 from orchestrator.ledger.history import StepReport
-from orchestrator.rebuild import Known
+from orchestrator.recovery import rebuild
+from orchestrator.recovery.rebuild import Known
 from orchestrator.settings import Settings
 from orchestrator.startover import Again
 from orchestrator.store import Store
@@ -25,18 +27,25 @@ def known(store: Store, ledger: Ledger, settings: Settings, run: LedgerRun) -> K
     blank = Known(run, submission.to_create(run, settings), plan)
     # of two that are equally new the store's says more: taking a server over moves fences, and no version
     newest = max((_seen(store, blank), _heard(ledger, blank)), key=lambda one: one.standing)
-    found = rebuild.of_this_generation(newest, _ordered(ledger, run, newest.standing[0]))
+    found = _as_ordered(ledger, run, newest)
     if plan is not None or run.plan_hash is None:
         return found
     stored = ledger.plan(run.run_id, run.generation)
     return rebuild.planned_anew(found, stored.plan_text if stored else None)
 
 
-def _ordered(ledger: Ledger, run: LedgerRun, heard_generation: int) -> list[Again]:
+def _as_ordered(ledger: Ledger, run: LedgerRun, heard: Known) -> Known:
+    """A run as people have had it started over, or undone again, since it was heard of."""
+    made, generation = ledger.decisions_of(run.run_id), heard.standing[0]
+    undone, ordered = undoagain.began(made, generation, run.generation), _ordered(made, run, generation)
+    found = heard if undone and not ordered else rebuild.of_this_generation(heard, ordered)
+    return rebuild.undone_again(found, undoagain.begun(made), run.generation if undone and heard.fields else None)
+
+
+def _ordered(made: Sequence[Decision], run: LedgerRun, heard_generation: int) -> list[Again]:
     """What was to be done again each time that the run was started over since it was heard of."""
     if heard_generation >= run.generation:
         return []
-    made = ledger.decisions_of(run.run_id)
     since = (one for one in made if one.kind == "retry" and heard_generation <= one.generation < run.generation)
     return [startover.wanted(one.details_text) for one in since if (one.outcome or "retried").startswith("retried")]
 
@@ -56,7 +65,7 @@ def _heard(ledger: Ledger, blank: Known) -> Known:
 
 
 def _result(step: StepReport) -> str | None:
-    done = (StepStatus.COMPLETED, StepStatus.COMPENSATING, StepStatus.COMPENSATED)
+    done = (StepStatus.COMPLETED, StepStatus.COMPENSATING, StepStatus.COMPENSATED, StepStatus.COMPENSATION_FAILED)
     return step.result_text if step.status in done else None
 
 

@@ -4,7 +4,7 @@
     verify    after the server was started again or exchanged: its shards belong to it from now on, with fences far
               ahead of any that was given before
 
-A shard that lost runs is left as it is by both: orchestrator.recovery builds it again. A run without a plan has done
+A shard that lost runs is left as it is by both: restore builds it again. A run without a plan has done
 nothing yet, and is simply created again.
 """
 
@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator import adoption, recovery, submission, verdicts
 from orchestrator import app as celery_app
+from orchestrator import submission
 from orchestrator.errors import StoreAmnesia, Superseded
 from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.recovery import adoption, restore, verdicts
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
 from orchestrator.store.stream import BEGINNING
@@ -75,8 +76,8 @@ def verify(ledger: Ledger, store: Store, settings: Settings) -> Verified:
     refuse_losses(states)
     expected = list(open_runs_in(ledger, store, settings, states))
     missing = [run for run in expected if not is_there(store, run)]
-    site = recovery.Site(celery_app.app, store, ledger, settings, recovery.this_process())
-    done = [recovery.accept(site, shard) for shard in states]
+    site = restore.Site(celery_app.app, store, ledger, settings, restore.this_process())
+    done = [restore.accept(site, shard) for shard in states]
     refuse_losses(verdicts.judged(ledger, store, settings.namespace))
     refuse_failed([report for report in done if report and report.failed])
     return Verified(len(expected), len(missing), len(states), sum(report.accepted for report in done if report))
@@ -89,7 +90,7 @@ def refuse_losses(states: Mapping[int, str]) -> None:
         raise forgotten(lost)
 
 
-def refuse_failed(reports: list[recovery.Report]) -> None:
+def refuse_failed(reports: list[restore.Report]) -> None:
     """StoreAmnesia if runs met errors, so that their shards stay shut."""
     if reports:
         runs = sum(report.failed for report in reports)

@@ -16,7 +16,6 @@ from orchestrator.ledger.engine import in_pages
 from orchestrator.store import Store
 from orchestrator.store.admin import ShardFacts
 from orchestrator.store.stream import BEGINNING, position
-from orchestrator.store.views import RunState
 from schemas.ids import RunRef
 from schemas.states import RUN_TERMINAL, RunStatus
 
@@ -142,12 +141,7 @@ def _is_behind(store: Store, run: LedgerRun, standings: Mapping[str, tuple[int, 
     known = max(standings.get(run.run_id, (0, 0)), (run.generation, 0))
     not_undoing = run.status == RunStatus.COMPENSATING and state.status == RunStatus.RUNNING
     older = (state.generation, state.version) < known
-    return older or not_undoing or _in_pieces(store, ref, state) or _effects_unknown(store, ref, begun)
-
-
-def _in_pieces(store: Store, ref: RunRef, state: RunState) -> bool:
-    """Whether a key of the run is gone, and it is not only that it moved while it was looked at."""
-    return not store.views.has_all_parts(ref, state) and store.views.run(ref) == state
+    return older or not_undoing or store.admin.is_in_pieces(ref) or _effects_unknown(store, ref, begun)
 
 
 def _effects_unknown(store: Store, ref: RunRef, begun: set[str]) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from orchestrator import rebuild
 from orchestrator.ledger import Ledger
+from orchestrator.recovery import rebuild
 from orchestrator.store import Store
 from schemas.ids import RunRef
 

@@ -7,7 +7,7 @@ is not counted: it was not its fault.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -21,6 +21,7 @@ Stage = Literal["accepted", "running", "failing", "compensating"]
 Record = dict[str, Any]
 IDLE: Final = frozenset({"pending", "waiting_approval", "ready", "dispatched", "backoff"})
 OVER: Final = frozenset({"failed", "skipped", "compensated", "compensation_failed"})
+UNDONE: Final = frozenset({"compensated", "compensation_failed"})
 # of a claim, or of a call's answer, that nobody remembers
 FORGOTTEN: Final = ("dead", "claim", "worker", "lease_end", "reply", "refused_by", "refused_with", "undo", "undo_wait")
 
@@ -135,6 +136,23 @@ def _started_over(record: Record, redone: bool, renewed: bool) -> Record:
         anew |= {"group": record["group"] + 1, "touched": False}
     kept = {name: value for name, value in record.items() if name != "given_up"}
     return {**kept, **anew}
+
+
+def undone_again(known: Known, begun: Mapping[str, Collection[int]], generation: int | None) -> Known:
+    """The same, where people have had undos begun again since. begun: by step, the fences of those that had been given
+    up; generation: the one that this began, None: none that was not heard of."""
+    fields = known.fields
+    if generation is not None:  # the bound of its end is counted anew, too
+        fields = {name: value for name, value in fields.items() if name != "deadline_at"}
+        fields |= {"generation": str(generation), "status": RunStatus.COMPENSATING.value, "ended_at": "0"}
+    records = {name: _undone_again(one, begun.get(name, ())) for name, one in known.records.items()}
+    return replace(known, fields=fields, records=records)
+
+
+def _undone_again(record: Record, given_up: Collection[int]) -> Record:
+    """As the script `undo_again` does it."""
+    over = record["status"] == StepStatus.COMPENSATION_FAILED and (record.get("undo") or {}).get("fence") in given_up
+    return {**record, "status": StepStatus.COMPENSATING.value} if over else record
 
 
 def stage_of(known: Known) -> Stage:
@@ -272,7 +290,9 @@ def _record(known: Known, step: NewStep) -> Record:
     """The record that was last heard of, without the claim; else that of a step which has not moved."""
     heard = known.records.get(step.id)
     if heard is not None:
-        return {**{name: value for name, value in heard.items() if name not in FORGOTTEN}, "holder": 0}
+        # a letter names an undo that is over by its fence
+        over = {"undo": heard["undo"]} if heard["status"] in UNDONE and heard.get("undo") else {}
+        return {**{name: value for name, value in heard.items() if name not in FORGOTTEN}, "holder": 0, **over}
     same = ("index", "action", "effect", "token", "queue", "max_attempts", "lease_ms", "limit_ms")
     record = {name: getattr(step, name) for name in (*same, "backoff_ms", "backoff_max_ms")}
     record |= {"refs": ",".join(step.refs), "status": "pending", "attempt": 0, "fence": 0, "holder": 0, "group": 0}

@@ -1,6 +1,6 @@
 """What is done about a state store that forgot, or is another server: judged, waited for, built again, opened.
 
-    judge     which shards are not the ones the ledger remembers (orchestrator.verdicts)
+    judge     which shards are not the ones the ledger remembers (verdicts)
     wait      until holders of claims that nobody remembers have ended: two leases of silence and the stop grace
     begin     by one process, which takes the loss in the ledger, and the shard under a token: from here on each write
               asks whether the shard is still the one that was judged, and still this process's
@@ -21,15 +21,16 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
 
-from orchestrator import dispatch, progress, rebuild, remembered, submission, verdicts
+from orchestrator import dispatch, progress, submission
 from orchestrator.dispatch import App
 from orchestrator.errors import LedgerUnavailable, Superseded
 from orchestrator.isolation import apart, raise_what_concerns_all
 from orchestrator.ledger import EffectState, Kind, Ledger, LedgerRun
 from orchestrator.ledger.engine import in_pages
 from orchestrator.ledger.losses import STRIDE, ClosedRow, Loss, beyond
-from orchestrator.rebuild import Known
 from orchestrator.recalled import Told
+from orchestrator.recovery import rebuild, remembered, verdicts
+from orchestrator.recovery.rebuild import Known
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.replies import Publish
