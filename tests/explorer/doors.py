@@ -29,6 +29,7 @@ from orchestrator.supervisors import (
 )
 from orchestrator.telemetry import facts
 from orchestrator.telemetry.logs import identity
+from orchestrator.undoagain import GivenUpUndo
 from schemas.ids import RunRef
 from schemas.states import EffectClass
 from tests.explorer.operations import Gate, Op, Watch
@@ -160,8 +161,15 @@ class Installation:
             decisions.cancel(desk, run_id, "anna")
         elif kind == "retry":
             decisions.retry(desk, run_id, "anna")
+        elif kind == "undo":
+            self._undo_again(desk, *step_id.split())
         else:
             decisions.resolve(desk, run_id, "anna", step_id=step_id, landed=kind == "landed", result={"x": 1})
+
+    def _undo_again(self, desk: Desk, step_id: str, fence: str, generation: str) -> None:
+        """What the replay of its letter comes to."""
+        given_up = GivenUpUndo(step_id, int(fence), int(generation))
+        decisions.undo_again(desk, self.ref.run_id, "anna", None, given_up, f"decision-{step_id}-{fence}")
 
     def _services(self) -> Services:
         workspaces = Workspaces(self.settings.home)

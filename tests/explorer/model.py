@@ -8,23 +8,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.store.views import UndoState
 from schemas.states import RUN_TERMINAL
 from tests.explorer.stored import Call, Content
 from tests.support.stores import START
 
 IDLE = ("pending", "dispatched", "backoff")
 GOES_ON = ("running", "failing")
+WITHDRAWN = ("dispatched", "backoff")
 SETTLEABLE = (*GOES_ON, "failed", "cancelled")
 
 
 @dataclass(frozen=True)
 class Undo:
-    """state: ready (not sent), dispatched, running, backoff or over."""
+    """state: waiting (begun again, not sent), dispatched, running, backoff or over."""
 
     state: str
     tries: int = 0
     holder: int = 0
     dead: bool = False
+    fence: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def meaning(content: Content) -> Run:
 
 def _step(content: Content, step_id: str) -> Step:
     state = content.steps[step_id]
-    undo = Undo(state.undo.state, state.undo.attempt, state.undo.holder, state.undo.dead) if state.undo else None
+    undo = _undo(state.undo) if state.undo else None
     return Step(
         state.effect,
         state.needs,
@@ -100,6 +103,10 @@ def _step(content: Content, step_id: str) -> Step:
         state.worker or "",
         (state.undo and state.undo.worker) or "",
     )
+
+
+def _undo(state: UndoState) -> Undo:
+    return Undo(state.state, state.attempt, state.holder, state.dead, state.fence)
 
 
 def differences(call: Call) -> list[str]:
@@ -221,6 +228,17 @@ def _leave_running(run: Run) -> Run:
     return replace(run, status="failing")
 
 
+def renew_lease(run: Run, said: dict[str, Any]) -> Meant:
+    """None but who holds, and whose child is not known to be dead. An undo is not told to stop."""
+    if said["kind"] == "undo":
+        undo = run.steps[said["step_id"]].undo
+        return ("ok" if _undoes(run, said) and undo and not undo.dead else "lost"), run
+    step = run.steps[said["step_id"]]
+    if step.status != "running" or step.holder != said["fence"] or step.dead:
+        return "lost", run
+    return ("ok" if run.status == "running" else "stop"), run
+
+
 def end_claim(run: Run, said: dict[str, Any]) -> Meant:
     step_id = said["step_id"]
     step = run.steps[step_id]
@@ -255,7 +273,7 @@ def settle(run: Run, said: dict[str, Any]) -> Meant:
     if run.status == "failing" and not any(step.status == "running" for step in run.steps.values()):
         if run.compensates and any(step.owes for step in run.steps.values()):
             return ("compensating", _turns(replace(run, status="compensating"))) if said["undo"] else ("owing", run)
-        return "settled", replace(run, status="cancelled" if run.why == "cancel" else "failed")
+        return "settled", replace(run, status="cancelled" if run.why == "cancelled" else "failed")
     if run.status == "compensating" and not any(step.owes for step in run.steps.values()):
         given_up = any(step.status == "compensation_failed" for step in run.steps.values())
         return "settled", replace(run, status="compensation_failed" if given_up else "compensated")
@@ -286,7 +304,8 @@ def wait_over(run: Run, said: dict[str, Any]) -> Meant:
 def _turns(run: Run) -> Run:
     """The turn of a step comes when nothing that needed it, directly or through others, is still to be undone."""
     for name, step in run.steps.items():
-        if step.owes and step.undo is None and not _needed(run, name):
+        waits = step.undo is None or step.undo.state == "waiting"
+        if step.owes and waits and not _needed(run, name):
             run = run.put(name, status="compensating", undo=Undo("dispatched"))
     return run
 
@@ -392,12 +411,31 @@ def retry(run: Run, said: dict[str, Any]) -> Meant:
     return "retried", run
 
 
+def undo_again(run: Run, said: dict[str, Any]) -> Meant:
+    """The undo of this fence, which was given up, once more, with all its attempts; after an end in a new generation.
+    Undos that are not under way wait again for those of steps that needed theirs.
+    """
+    step_id = said["step_id"]
+    undo = run.steps[step_id].undo
+    if run.status not in ("compensating", "compensation_failed") or undo is None:
+        return None, run
+    if run.steps[step_id].status != "compensation_failed" or undo.fence != int(said["fence"]):
+        return None, run
+    if run.status == "compensation_failed":
+        run = replace(run, status="compensating", generation=run.generation + 1)
+    run = run.put(step_id, status="compensating", undo=Undo("waiting"))
+    for name, step in run.steps.items():
+        if step.undo and step.undo.state in WITHDRAWN and _needed(run, name):
+            run = run.put(name, undo=replace(step.undo, state="waiting"))
+    return "undoing", _turns(run)
+
+
 CALLS: dict[str, Callable[[Run, dict[str, Any]], Meant]] = {
     call.__name__: call
     for call in (
-        *(claim_step, complete_step, fail_step, hand_back, expire_lease, end_claim, retry_due),
+        *(claim_step, complete_step, fail_step, hand_back, expire_lease, renew_lease, end_claim, retry_due),
         *(settle, cancel, deadline, wait_over),
         *(claim_undo, complete_undo, fail_undo, expire_undo),
-        *(resolve, retry),
+        *(resolve, retry, undo_again),
     )
 }

@@ -12,11 +12,13 @@ from typing import NamedTuple
 from orchestrator.store.replies import DUTIES, Dispatch, Renewed, StopNow
 from orchestrator.store.replies import Lost as LeaseGone
 from schemas.states import RUN_TERMINAL
-from tests.explorer import rules
+from tests.explorer import lawful, rules
 from tests.explorer.doors import Installation, Start
+from tests.explorer.lawful import Place
+from tests.explorer.neighbour import OWN, Neighbour
 from tests.explorer.operations import Answer, Heard, Op, Renewal
 from tests.explorer.outside import World, acted, changed, outcomes
-from tests.explorer.stored import ASKED, KEPT, LIMITED, Content, Stored
+from tests.explorer.stored import ASKED, KEPT, LIMITED, Call, Content, Stored
 from tests.explorer.written import A_WHILE_AGO, LONG_AGO, Book, Written
 
 WORKERS = 2
@@ -28,7 +30,7 @@ ONCE_IN_A_QUEUE = ("settle", "close", "late")  # a second one says nothing new
 
 class Bounds(NamedTuple):
     """How much may go wrong, and be decided: crashes and freezes, messages delivered twice, acts that raise, cancels or
-    deadlines, words of a person about a step in doubt, retries.
+    deadlines, words of a person about a step in doubt, retries, undos that a person begins again.
     """
 
     faults: int = 1
@@ -37,6 +39,7 @@ class Bounds(NamedTuple):
     cancels: int = 0
     words: int = 0
     retries: int = 0
+    undos: int = 0
 
     def without(self, what: str) -> "Bounds":
         return self._replace(**{what: getattr(self, what) - 1})
@@ -74,15 +77,19 @@ class Explorer:
     installation: Installation
     stored: Stored
     written: Written
+    other: Neighbour
     calm: bool = False
     modelled: bool = True
     finest: bool = False
     standings: list[Standing] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    unlawful: list[list[str]] = field(default_factory=list)  # of each standing: what it wants next, and may not
     messages: list[Dispatch] = field(default_factory=list)
     deadline: bool = False
     _standing_numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     _heard: dict[tuple[int, str], int] = field(default_factory=dict)
     _message_numbers: dict[Dispatch, int] = field(default_factory=dict)
+    _renewals_of: dict[tuple[str, str, str, int], Op] = field(default_factory=dict)
 
     # ---- numbers
 
@@ -95,7 +102,7 @@ class Explorer:
     def begun(self, start: Start) -> int:
         key: tuple[object, ...] = (start,)
         if key not in self._standing_numbers:
-            self._standing_numbers[key] = self._play(start, ())
+            self._standing_numbers[key] = self._play(start, (), Place())
         return self._standing_numbers[key]
 
     def told(self, number: int, heard: Heard) -> int:
@@ -103,12 +110,16 @@ class Explorer:
         key = (number, heard.key)
         if key not in self._heard:
             before = self.standings[number]
-            self._heard[key] = self._play(before.start, (*before.heard, heard))
+            assert before.next is not None
+            place = self.places[number].then(before.next, heard)
+            self._heard[key] = self._play(before.start, (*before.heard, heard), place)
         return self._heard[key]
 
-    def _play(self, start: Start, heard: tuple[Heard, ...]) -> int:
+    def _play(self, start: Start, heard: tuple[Heard, ...], place: Place) -> int:
         wanted = self.installation.gate.play(start.name, self.installation.play(start), heard)
         self.standings.append(Standing(len(self.standings), start, heard, wanted))
+        self.places.append(place)
+        self.unlawful.append(place.refuses(wanted) if wanted and self.modelled else [])
         return len(self.standings) - 1
 
     # ---- what is where
@@ -167,7 +178,7 @@ class Explorer:
         changes what is closed. And, unless everything is to be seen, a process reads at once what it reads next; until
         it acts upon that, anybody may come in between.
         """
-        closed = self.content(state).run.status in RUN_TERMINAL and not state.left.retries
+        closed = self.content(state).run.status in RUN_TERMINAL and not (state.left.retries or state.left.undos)
         for number in state.procs:
             op = self.standings[number].next
             assert op is not None
@@ -185,12 +196,12 @@ class Explorer:
             yield from self._acts(state, standing, op)
             return
         answer, after, broken = self._done(state, op)
-        yield (standing, op, answer), self._went_on(after, number, answer), broken
+        yield (standing, op, answer), self._went_on(after, number, answer), [*broken, *self.unlawful[number]]
 
     def _done(self, state: State, op: Op) -> tuple[Answer, State, list[str]]:
         if op.where == "store":
             answer, store, call = self.stored.do(state.store, op)
-            broken = rules.of_call(call, modelled=self.modelled) if call else []
+            broken = self._call(call) if call else []
             after = state._replace(store=store)
             if op.name != "ask":
                 broken = [
@@ -200,14 +211,22 @@ class Explorer:
             return answer, after, broken
         if op.where == "ledger":
             answer, ledger, first = self.written.do(state.ledger, op)
-            broken = rules.of_rows(op, answer, self.written.books[ledger]) if first else []
-            return answer, state._replace(ledger=ledger), broken
+            return answer, state._replace(ledger=ledger), self._rows(op, answer, state.ledger, ledger) if first else []
         if op.where == "world":
             return Answer(dict(state.world)[op.args[0]].did > 0), state, []
         if op.name == "depth":
             queued = sum(self.messages[number].queue == op.args[0] for number in state.messages)
             return Answer(queued), state, []
         return Answer(), self._sent(state, op.args[0]), []
+
+    def _call(self, call: Call) -> list[str]:
+        strange = self.other.of_store(call.op, call.answer, self.stored.others)
+        return [*rules.of_call(call, modelled=self.modelled), *strange]
+
+    def _rows(self, op: Op, answer: Answer, before: int, after: int) -> list[str]:
+        was, now = self.written.books[before], self.written.books[after]
+        unlawful = lawful.of_rows(op, was, now) if self.modelled else []
+        return [*rules.of_rows(op, answer, now), *self.other.of_ledger(op, answer, now), *unlawful]
 
     def _sent(self, state: State, message: Dispatch) -> State:
         number = self.message(message)
@@ -230,6 +249,7 @@ class Explorer:
 
     def _acts(self, state: State, standing: Standing, op: Op) -> Iterator[Move]:
         broken, world = self._acted(state, op)
+        broken += self.unlawful[standing.number]
         state_after = state._replace(world=world)
         yield (standing, op, "acts"), self._went_on(state_after, standing.number, Answer()), broken
         if state.left.raises <= 0:
@@ -241,13 +261,14 @@ class Explorer:
             yield (standing, op, word), self._went_on(after, standing.number, answer), broken if happens else []
 
     def _acted(self, state: State, op: Op) -> tuple[list[str], World]:
-        what, step_id, key, effect, fence, in_doubt = op.args
+        what, step_id, key, effect, fence, in_doubt, x = op.args
+        strange = [] if x == OWN else [f"I11: {step_id} was given {x}"]
         if effect in ("pure", "transactional"):
-            return [], state.world
+            return strange, state.world
         book, seen = self.book(state), dict(state.world)[step_id]
         ended = fence <= book.closed_to(step_id)
         after = changed(state.world, step_id, acted(seen, what, key, effect, in_doubt=in_doubt, ended=ended))
-        return rules.of_act(what, step_id, effect, after, self.content(state), book), after
+        return strange + rules.of_act(what, step_id, effect, after, self.content(state), book), after
 
     def _deliveries(self, state: State) -> Iterator[Move]:
         """A message comes to a process, which does its first operation; once in a while it comes to another as well."""
@@ -335,7 +356,10 @@ class Explorer:
         """Who was frozen, or whose run is ending, renews its lease and hears of it."""
         content, holders = self.content(state), self.holders(state)
         for proc in self.processes(state):
-            if proc.start.name not in holders or any(isinstance(each, Renewal) for each in proc.heard):
+            if proc.start.name not in holders:
+                yield from self._renewed_in_vain(state, proc)
+                continue
+            if any(isinstance(each, Renewal) for each in proc.heard):
                 continue
             step_id, kind = holders[proc.start.name]
             record = content.records[step_id]
@@ -344,10 +368,28 @@ class Explorer:
                 continue
             yield self._renewed(state, proc, step_id, kind, claim["holder"])
 
+    def _renewed_in_vain(self, state: State, proc: Standing) -> Iterator[Move]:
+        """Who holds no more is told so; that it hears of it or not is all the same to others, so only what is wrong is
+        a move."""
+        held = self.places[proc.number].held
+        if held is None:
+            return
+        step_id, fence, kind = held
+        op = self._renewal(proc, step_id, kind, fence)
+        answer, after, broken = self._done(state, op)
+        if broken:
+            yield (proc, op, answer), after, broken
+
+    def _renewal(self, proc: Standing, step_id: str, kind: str, fence: int) -> Op:
+        key = (proc.start.name, step_id, kind, fence)
+        if key not in self._renewals_of:
+            shard = self.stored.keys.shard_of(self.installation.ref.run_id)
+            named = {"step_id": step_id, "fence": fence, "claim_id": proc.start.name, "kind": kind}
+            self._renewals_of[key] = Op("store", "renew_lease", (shard, self.installation.ref, ()), named)
+        return self._renewals_of[key]
+
     def _renewed(self, state: State, proc: Standing, step_id: str, kind: str, fence: int) -> Move:
-        ref = self.installation.ref
-        named = {"step_id": step_id, "fence": fence, "claim_id": proc.start.name, "kind": kind}
-        op = Op("store", "renew_lease", (self.stored.keys.shard_of(ref.run_id), ref, ()), named)
+        op = self._renewal(proc, step_id, kind, fence)
         answer, after, broken = self._done(state, op)
         reply = answer.value
         said: object = LeaseGone()

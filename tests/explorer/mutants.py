@@ -195,7 +195,6 @@ SCRIPTS = (
         "if false then",
         one("keyed", CANCELLED),
         "late_test",
-        by_model=True,
     ),
     Mutant("nobody looks whether the run is over", "steps", "due(settle_duty(), NOW + 1000)", "", one("pure")),
     Mutant(
@@ -206,16 +205,14 @@ SCRIPTS = (
         "",
         one("keyed", RETRIED, on_failure="stop"),
         "generation",
-        by_model=True,
     ),
     Mutant(
         "retry forgets what may have happened",
         "retry",
         "rec.attempt, rec.holder, rec.dead, rec.claim, rec.reply = 0, 0, nil, nil, nil",
         "rec.attempt, rec.holder, rec.dead, rec.touched = 0, 0, nil, nil",
-        one("keyed", Bounds(2, 0, 0, 1, 0, 1), on_failure="stop"),
+        one("keyed", Bounds(0, 0, 1, 1, 0, 1), on_failure="stop"),
         "keep_touched",
-        by_model=True,
     ),
     Mutant(
         "nothing is undone",
@@ -368,6 +365,13 @@ CODE = (
         (EffectRows, "_refused"),
         'if effect.kind == "do":',
         "if False:",
+        one("keyed"),
+    ),
+    Mutant(
+        "what is written of one run is written of every run's step of that name",
+        (EffectRows, "_write"),
+        "effect.matches()",
+        "self._table.c.step_id == effect.step_id",
         one("keyed"),
     ),
     Mutant(

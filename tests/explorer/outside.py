@@ -5,13 +5,14 @@ vouches for having done nothing; it is not yet time) is the explorer's choice.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 
 from schemas.states import EffectClass
 from tests.explorer.operations import Answer, Gate, Op
 from tests.explorer.written import SALE
+from workers import Referable
 from workers.context import Context, PermanentError
 from workers.outcomes import NoEffect, Snooze
 from workers.registry import Registry
@@ -20,7 +21,7 @@ What = Literal["do", "undo"]
 
 
 class Params(BaseModel):
-    x: int = 1
+    x: Annotated[int, Referable]
 
 
 class Done(BaseModel):
@@ -88,7 +89,7 @@ def actions(gate: Gate, *, attempts: int, probed: bool) -> Registry:
     for effect in ("pure", "idempotent", "transactional", "keyed", "once"):
         _declare(registry, gate, effect, attempts, probed=probed and effect in ("keyed", "once"))
 
-    @registry.action("fails", effect="pure", attempts=1)
+    @registry.action("fails", effect="pure", attempts=attempts)
     def fails(params: Params, ctx: Context) -> Done:
         raise PermanentError("it will never work")
 
@@ -99,13 +100,13 @@ def _declare(registry: Registry, gate: Gate, effect: Any, attempts: int, *, prob
     @registry.action(effect, effect=effect, attempts=attempts)
     def act(params: Params, ctx: Context) -> Any:
         ctx.check()
-        said = gate.through(_act("do", ctx, effect))
+        said = gate.through(_act("do", ctx, effect, params.x))
         if not isinstance(said, Snooze) and effect == "transactional":
             ctx.effect(SALE, Done(x=1))
         return said or Done(x=1)
 
     def take_back(params: Params, done: Done | None, ctx: Context) -> None:
-        gate.through(_act("undo", ctx, effect))
+        gate.through(_act("undo", ctx, effect, params.x))
         if effect == "transactional":
             ctx.effect(SALE, None)
 
@@ -118,5 +119,5 @@ def _declare(registry: Registry, gate: Gate, effect: Any, attempts: int, *, prob
         act.probe(look)
 
 
-def _act(what: What, ctx: Context, effect: str) -> Op:
-    return Op("world", "act", (what, ctx.step_id, ctx.idempotency_key, effect, ctx.fencing_token, ctx.in_doubt))
+def _act(what: What, ctx: Context, effect: str, x: int) -> Op:
+    return Op("world", "act", (what, ctx.step_id, ctx.idempotency_key, effect, ctx.fencing_token, ctx.in_doubt, x))

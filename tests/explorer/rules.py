@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator import machine
 from orchestrator.ledger import AlreadyOpen
 from schemas.states import RUN_TERMINAL, RunStatus
-from tests.explorer import model
+from tests.explorer import lawful, model
 from tests.explorer.operations import Answer, Op
 from tests.explorer.outside import Seen, What, World, changed
 from tests.explorer.stored import Call, Content
@@ -22,7 +22,13 @@ UNDO_ENDING = ("fail_undo", "expire_undo")
 
 def of_call(call: Call, *, modelled: bool) -> list[str]:
     """What one call did to the store."""
-    return [*_versions(call), *_moves(call), *_claims(call), *(model.differences(call) if modelled else ())]
+    found = [*_versions(call), *_moves(call), *_decided(call), *_claims(call), *_slots(call)]
+    return [*found, *(_meant(call) if modelled else ())]
+
+
+def _meant(call: Call) -> list[str]:
+    """By the model, which answers too, and by the specification."""
+    return [*model.differences(call), *lawful.of_call(call)]
 
 
 def _versions(call: Call) -> Iterator[str]:
@@ -43,15 +49,28 @@ def _moves(call: Call) -> Iterator[str]:
         yield f"I1: run {before.run.status} > {after.run.status}"
     for name, step in after.steps.items():
         was = before.steps[name].status
-        moved = [status for event in call.events for step_id, status, _, _ in event.steps if step_id == name]
+        moved = [status for step_id, status, _, _ in _told(call) if step_id == name]
         for status in moved:
             if was != status and f"{was}>{status}" not in machine.STEP_MOVES:
                 yield f"I1: {name} {was} > {status}"
             was = status
         if was != step.status:
             yield f"I8: {call.op.name} moved {name} to {step.status} and told of {moved}"
-    if before.run.policy_hash != after.run.policy_hash:
+    told = [event.fields["policy_hash"] for event in call.events if "policy_hash" in event.fields]
+    if {*told, after.run.policy_hash} != {before.run.policy_hash}:
         yield "I7: the policy changed"
+
+
+def _decided(call: Call) -> Iterator[str]:
+    """Rule 6: a decision is of one generation; and it comes too late for what is complete."""
+    run, said = call.before.run, call.op.more.get("generation", call.before.run.generation)
+    if call.op.name not in ("cancel", "deadline") or call.before.number == call.after.number:
+        return
+    ended = run.status == "running" and call.after.run.status != "running"
+    if ended and all(step.status == "completed" for step in call.before.steps.values()):
+        yield f"rule 6: {call.op.name} ended a run whose steps are all completed"
+    if said != run.generation:
+        yield f"rule 6: {call.op.name} of generation {said} changed generation {run.generation}"
 
 
 def _claims(call: Call) -> Iterator[str]:
@@ -62,6 +81,16 @@ def _claims(call: Call) -> Iterator[str]:
         yield from _commit(call)
     if call.op.name in ("claim_step", "claim_undo") and call.answer.value.word == "granted":
         yield from _grant(call)
+
+
+def _slots(call: Call) -> Iterator[str]:
+    """A run has as many slots taken as it has steps, or undos, under way: one too many is a slot less for ever."""
+    undos = [step.undo.state for step in call.after.steps.values() if step.status == "compensating" and step.undo]
+    taken = [step.status for step in call.after.steps.values()] + undos
+    under_way = sum(taken.count(word) for word in ("dispatched", "running"))
+    counted = int(dict(call.after.values["state"]).get("active", "0"))
+    if call.after.run.status not in RUN_TERMINAL and counted != under_way:
+        yield f"{call.op.name} counts {counted} slots, and {under_way} are taken"
 
 
 def _commit(call: Call) -> Iterator[str]:
@@ -76,12 +105,22 @@ def _grant(call: Call) -> Iterator[str]:
     step = before.steps[call.op.more["step_id"]]
     if fence <= before.run.fence:
         yield f"I2: fence {fence} was granted again"
-    if call.op.name == "claim_undo":
+    if call.answer.value["policy_hash"] != before.run.policy_hash:
+        yield f"I7: {step.id} was granted under another policy"
+    undoes = call.op.name == "claim_undo"
+    if not undoes and not any((step.id, "running", fence) == (at, to, by) for at, to, _, by in _told(call)):
+        yield f"I2: a claim on {step.id} was granted, and nobody told of it"
+    if undoes:
         return
     if before.run.status != "running":
         yield f"I4: {step.id} started in a run that is {before.run.status}"
     if any(before.steps[need].status != "completed" for need in step.needs):
         yield f"I3: {step.id} started before what it needs"
+
+
+def _told(call: Call) -> Iterator[tuple[str, str, int, int]]:
+    """All that events said of steps."""
+    return (move for event in call.events for move in event.steps)
 
 
 def of_ending(op: Op, answer: Answer, before: Content, after: Content, book: Book) -> list[str]:
@@ -101,15 +140,21 @@ def of_act(what: What, step_id: str, effect: str, world: World, content: Content
     seen = dict(world)[step_id]
     if effect == "once" and seen.did > 1 and not seen.word:
         return [f"I6: {step_id} started its effect twice"]
+    if effect == "keyed" and seen.did > 1:
+        return [f"I6: {step_id} acted under two keys"]
     if what == "undo" and not seen.slipped:
         return list(_too_early(step_id, world, content, book))
     return []
 
 
 def _too_early(step_id: str, world: World, content: Content, book: Book) -> Iterator[str]:
+    """Where an undo was given up those of what it needed have their turn. One that is under way stays so when that undo
+    is begun again; that none is begun then out of its turn is the model's business.
+    """
+    given_up = {name for kind, name, _ in book.letters if kind == "undo"}
     for other in content.steps.values():
         there = standing(world, book, other.id, other.effect)
-        answered = other.status == "compensation_failed" or there.slipped or there.word
+        answered = other.status == "compensation_failed" or other.id in given_up or there.slipped or there.word
         if step_id in other.needs and there.stands and not answered:
             yield f"I10: {step_id} undone while {other.id}, which needed it, stands"
 
@@ -182,6 +227,16 @@ class Judge:
             yield f"I10: {step.id} was undone and is {step.status}"
 
 
+def _given_up(content: Content, book: Book) -> Iterator[str]:
+    """Undos that a person may have begun again: there is a letter, and what must not be undone twice was not undone."""
+    lettered = {step_id for kind, step_id, _ in book.letters if kind == "undo"}
+    for step in content.steps.values():
+        row = book.effects.get((step.id, "undo"))
+        in_doubt = step.effect == "once" and row is not None and row["state"] == "open"
+        if step.undo and step.status == "compensation_failed" and step.id in lettered and not in_doubt:
+            yield f"undo {step.id} {step.undo.fence} {content.run.generation}"
+
+
 def decisions(content: Content, book: Book, world: World, left: Any) -> Iterator[tuple[str, str, World]]:
     """What a person may decide now: the bound it spends, the decision, and the world as the person found it."""
     run = content.run.status
@@ -189,6 +244,8 @@ def decisions(content: Content, book: Book, world: World, left: Any) -> Iterator
         yield "cancels", "cancel", world
     if left.retries > 0 and run in ("failed", "cancelled") and book.run["ended_at"] is not None:
         yield "retries", "retry", world
+    if left.undos > 0 and run in ("compensating", "compensation_failed"):
+        yield from (("undos", what, world) for what in _given_up(content, book))
     if left.words > 0 and run in ("running", "failing", "failed", "cancelled"):
         for step in content.steps.values():
             if step.status == "in_doubt":

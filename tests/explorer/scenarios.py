@@ -10,6 +10,7 @@ from sqlalchemy import event
 
 from tests.explorer.doors import doors
 from tests.explorer.moves import Bounds, Explorer, State
+from tests.explorer.neighbour import MARK, OWN, moved_in
 from tests.explorer.operations import Gate
 from tests.explorer.outside import Seen, actions
 from tests.explorer.rules import Judge
@@ -48,6 +49,41 @@ class Scenario:
         return " ".join(said)
 
 
+CLASSES = ("pure", "idempotent", "transactional", "keyed", "once")
+EFFECTS = CLASSES[1:]
+TWICE, RAISING, CANCELLED = Bounds(1, 1), Bounds(1, 0, 1), Bounds(1, 0, 0, 1)
+RETRIED, ANSWERED = Bounds(1, 0, 0, 1, 0, 1), Bounds(1, 0, 0, 0, 1)
+BEGUN_AGAIN = Bounds(0, 1, 1, undos=1)
+
+IN_PASSING = Scenario(("transactional",), TWICE)  # in every test run; the others with --full
+EVERYTHING = (
+    *(Scenario((effect,), TWICE, 2) for effect in CLASSES),
+    *(Scenario((effect,), TWICE, 1) for effect in CLASSES),
+    *(Scenario((effect,), RAISING, attempts) for effect in CLASSES for attempts in (1, 2)),
+    *(Scenario((effect,), CANCELLED, attempts) for effect in CLASSES for attempts in (1, 2)),
+    *(Scenario((effect, "fails"), Bounds(1, 0), 1) for effect in EFFECTS),
+    Scenario(("transactional", "fails"), TWICE, 1),
+    Scenario(("keyed",), CANCELLED, 1, deadline=True),
+    Scenario(("transactional",), Bounds(2, 0), 2),
+    Scenario(("keyed",), Bounds(2, 0), 1),
+    Scenario(("keyed", "pure", "keyed"), Bounds(0, 0, 0, 1), 1),
+    Scenario(("pure", "transactional"), Bounds(1, 0), 1, abreast=True),
+    Scenario(("keyed",), RETRIED, 1, on_failure="stop"),
+    Scenario(("once",), ANSWERED, 1, on_failure="stop", on_doubt="wait"),
+    Scenario(("keyed",), Bounds(1, 0), 1, probed=True),
+    Scenario(("once",), Bounds(1, 0), 2, probed=True),
+    *(Scenario((effect, "fails"), BEGUN_AGAIN, 1) for effect in EFFECTS),
+    Scenario(("transactional", "fails"), Bounds(1, 0, 1, undos=1), 1),
+    Scenario(("keyed", "keyed", "fails"), Bounds(0, 0, 1, undos=1), 1),
+)
+TOGETHER = (  # a crash or a freeze, a duplicate, and more
+    *(Scenario((effect,), Bounds(1, 1, 1), attempts) for effect in CLASSES for attempts in (1, 2)),
+    *(Scenario((effect,), Bounds(1, 1, 0, 1), attempts) for effect in CLASSES for attempts in (1, 2)),
+    *(Scenario((effect, "fails"), TWICE, attempts) for effect in EFFECTS for attempts in (1, 2)),
+)
+READ_BY_READ = (Scenario(("keyed",), Bounds(1, 0), 2), Scenario(("transactional",), TWICE, 2))
+
+
 @contextmanager
 def begun(scenario: Scenario, server: Server, namespace: str, folder: Path) -> Iterator[tuple[Explorer, State]]:
     """A run whose plan was just admitted, and its explorer."""
@@ -59,27 +95,32 @@ def begun(scenario: Scenario, server: Server, namespace: str, folder: Path) -> I
     )
     bench.ledger.close()
     bench.registry = actions(gate, attempts=scenario.attempts, probed=scenario.probed)
-    run = _planned(bench, scenario)
-    stored = Stored(server.url, bench.store.scripts, run.ref)
-    written = Written(bench.ledger, folder / "ledger.db")
+    other = moved_in(bench, server.url, _planned(bench, scenario, "other", MARK).ref, scenario.actions[0])
+    run = _planned(bench, scenario, "run", OWN)
+    stored = Stored(server.url, bench.store.scripts, run.ref, other.ref)
+    written = Written(bench.ledger, folder / "ledger.db", run.ref.run_id)
     with doors(bench.store, bench.settings, bench.registry, run.ref, gate) as installation:
-        explorer = Explorer(installation, stored, written, deadline=scenario.deadline)
-        sent = [message for wave in bench.outbox.waves for message in wave]
+        explorer = Explorer(installation, stored, written, other, deadline=scenario.deadline)
+        sent = [message for wave in bench.outbox.waves for message in wave if message.ref == run.ref]
         world = tuple((f"s{index}", Seen()) for index in range(len(scenario.actions)))
         messages = tuple(sorted(explorer.message(message) for message in sent))
-        yield explorer, State(stored.begin(), written.begin(), world, messages, (), scenario.bounds)
+        begin, book = stored.begin(), written.begin()
+        other.remember(stored.others, written.books[book])
+        yield explorer, State(begin, book, world, messages, (), scenario.bounds)
     written.close()
     bench.store.close()
     bench.ledger.close()
 
 
-def _planned(bench: Workbench, scenario: Scenario) -> Run:
+def _planned(bench: Workbench, scenario: Scenario, name: str, given: int) -> Run:
+    """Each step is given what the one before came to."""
     steps = list[dict[str, Any]]()
     for index, action in enumerate(scenario.actions):
         needs = [f"s{index - 1}"] if index and not scenario.abreast else []
-        steps.append({"action": action, "params": {"x": 1}, "needs": needs})
+        x = {"$result": needs[0], "path": "/x"} if needs else given
+        steps.append({"action": action, "params": {"x": x}, "needs": needs})
     policy = narrowed(on_failure=scenario.on_failure, on_doubt=scenario.on_doubt, wait_s=WAIT / 1000)
-    return bench.planned(*steps, policy=policy)
+    return bench.planned(*steps, name=name, policy=policy)
 
 
 def explored(

@@ -14,7 +14,7 @@ from typing import Any
 
 from redis import Redis
 
-from orchestrator.store.keys import RUN_KEYS, Keys, of_member
+from orchestrator.store.keys import RUN_KEYS, RUN_PARTS, Keys, of_member
 from orchestrator.store.replies import DUTIES
 from orchestrator.store.scripts import Scripts
 from orchestrator.store.views import Event, RunState, StepState, event_of, run_state, step_state
@@ -104,14 +104,18 @@ class Call:
 
 @dataclass
 class Stored:
-    """The contents met so far, and what each call made of each."""
+    """The contents met so far, and what each call made of each. others: what lay under another run's keys after the
+    last call.
+    """
 
     url: str
     scripts: Scripts
     ref: RunRef
+    other: RunRef
     contents: list[Content] = field(default_factory=list)
     made: dict[tuple[int, str], tuple[Answer, int]] = field(default_factory=dict)
     _numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    others: list[Any] = field(default_factory=list)
     _there: dict[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -122,6 +126,10 @@ class Stored:
         self._names |= {"state": keys.state(ref), "claimed": keys.shard_part(shard, "claimed")}
         self._names |= {f"due:{duty}": keys.due(shard, duty) for duty in DUTIES}
         self._events, self._ledger = keys.part(ref, "events"), keys.shard_part(shard, "ledger")
+        self._of_other = [
+            keys.state(self.other),
+            *(keys.part(self.other, name) for name in HASHES if name in RUN_PARTS),
+        ]
         self._texts: dict[str, str] = {}
 
     @property
@@ -196,7 +204,11 @@ class Stored:
             else:
                 pipe.hgetall(key)
         pipe.xrange(self._events)
-        *found, entries = pipe.execute()
+        for key in self._of_other:
+            pipe.hgetall(key)
+        answers = pipe.execute()
+        self.others = answers[len(self._names) + 1 :]
+        *found, entries = answers[: len(self._names) + 1]
         there = dict(zip(self._names, found, strict=True))
         values = {name: _plain(name, value) for name, value in there.items()}
         self._there = {name: value for name, value in values.items() if value == _as_it_is(there[name])}

@@ -7,35 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.explorer.moves import Bounds
-from tests.explorer.scenarios import Scenario, explored
+from tests.explorer.scenarios import EVERYTHING, IN_PASSING, READ_BY_READ, TOGETHER, Scenario, explored
 from tests.explorer.search import Found
 from tests.support.servers import Server
-
-CLASSES = ("pure", "idempotent", "transactional", "keyed", "once")
-EFFECTS = CLASSES[1:]
-TWICE, RAISING, CANCELLED = Bounds(1, 1), Bounds(1, 0, 1), Bounds(1, 0, 0, 1)
-RETRIED, ANSWERED = Bounds(1, 0, 0, 1, 0, 1), Bounds(1, 0, 0, 0, 1)
-
-IN_PASSING = Scenario(("transactional",), TWICE)  # in every test run; the others with --full
-EVERYTHING = (
-    *(Scenario((effect,), TWICE, 2) for effect in CLASSES),
-    *(Scenario((effect,), TWICE, 1) for effect in CLASSES),
-    *(Scenario((effect,), RAISING, attempts) for effect in CLASSES for attempts in (1, 2)),
-    *(Scenario((effect,), CANCELLED, attempts) for effect in CLASSES for attempts in (1, 2)),
-    *(Scenario((effect, "fails"), Bounds(1, 0), 1) for effect in EFFECTS),
-    Scenario(("transactional", "fails"), TWICE, 1),
-    Scenario(("keyed",), CANCELLED, 1, deadline=True),
-    Scenario(("transactional",), Bounds(2, 0), 2),
-    Scenario(("keyed",), Bounds(2, 0), 1),
-    Scenario(("keyed", "pure", "keyed"), Bounds(0, 0, 0, 1), 1),
-    Scenario(("pure", "transactional"), Bounds(1, 0), 1, abreast=True),
-    Scenario(("keyed",), RETRIED, 1, on_failure="stop"),
-    Scenario(("once",), ANSWERED, 1, on_failure="stop", on_doubt="wait"),
-    Scenario(("keyed",), Bounds(1, 0), 1, probed=True),
-    Scenario(("once",), Bounds(1, 0), 2, probed=True),
-)
-READ_BY_READ = (Scenario(("keyed",), Bounds(1, 0), 2), Scenario(("transactional",), TWICE, 2))
 
 
 def test_whatever_happens_to_a_transactional_step_it_is_applied_once(
@@ -50,6 +24,16 @@ def test_whatever_happens_to_a_transactional_step_it_is_applied_once(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", [each for each in EVERYTHING if each != IN_PASSING], ids=str)
 def test_whatever_happens_every_effect_is_what_its_class_promises(
+    redis_server: Server, namespace: str, tmp_path: Path, scenario: Scenario
+) -> None:
+    seen(scenario, explored(scenario, redis_server, namespace, tmp_path))
+
+
+@pytest.mark.full
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("scenario", [each for each in TOGETHER if each not in EVERYTHING], ids=str)
+def test_the_same_with_all_that_may_go_wrong_in_one_run(
     redis_server: Server, namespace: str, tmp_path: Path, scenario: Scenario
 ) -> None:
     seen(scenario, explored(scenario, redis_server, namespace, tmp_path))

@@ -37,9 +37,12 @@ class Book:
     number: int
     tables: dict[str, Rows]
     columns: dict[str, list[str]]
+    run_id: str
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        return [dict(zip(self.columns[table], row, strict=True)) for row in self.tables[table]]
+        """Those of the run that is explored."""
+        found = [dict(zip(self.columns[table], row, strict=True)) for row in self.tables[table]]
+        return [row for row in found if row.get("run_id", self.run_id) == self.run_id]
 
     @cached_property
     def effects(self) -> dict[tuple[str, str], dict[str, Any]]:
@@ -78,6 +81,7 @@ class Written:
 
     ledger: Ledger
     path: Path
+    run_id: str
     books: list[Book] = field(default_factory=list)
     made: dict[tuple[int, str], tuple[Answer, int]] = field(default_factory=dict)
     _numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -170,7 +174,7 @@ class Written:
         key = tuple(tables.items())
         if key not in self._numbers:
             self._numbers[key] = len(self.books)
-            self.books.append(Book(len(self.books), tables, self._columns))
+            self.books.append(Book(len(self.books), tables, self._columns, self.run_id))
         return self._numbers[key]
 
 
