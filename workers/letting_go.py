@@ -2,6 +2,9 @@
 
     running  ->  ended: policy's files are copied out  ->  workspace_keep_s later: noted in the ledger, renamed, removed
 
+Of a run that was undone they go at once: what stays in the workspace is undone by its end, and nobody starts that run
+over. Where something of it could not be undone, a person may want to look at them.
+
 Each host looks after its own disk, so this is done beside each worker for steps, and by several of them at once: what
 one does, another finds done, or locked. It may be interrupted anywhere. Copies appear whole; the ledger hears of them
 before anything goes; what was renamed belongs to nobody and is removed by whoever looks next; and once the ledger has
@@ -31,6 +34,7 @@ from orchestrator.telemetry import events, letting_go
 from orchestrator.telemetry.logs import emit, identity
 from schemas.ids import is_run_id
 from schemas.policy import policy_of
+from schemas.states import RunStatus
 from workers.belonging import alone, run_of, used_at
 from workers.keeping import ARTIFACTS, Wanted, keep, leave_out
 from workers.removal import remove_tree
@@ -56,8 +60,16 @@ class LettingGo:
         self._failed: list[Exception] = []
 
     def look(self) -> None:
-        """See to every workspace, dead attempt and artifact of this home. LedgerError is raised."""
+        """See to every workspace, dead attempt and artifact of this home. LedgerError is raised, once it is told what
+        failed before.
+        """
         self._failed = []
+        try:
+            self._see_to_all()
+        finally:
+            self._tell_failed()
+
+    def _see_to_all(self) -> None:
         remove_dead(self._home)
         for folder in self._folders(self._above):
             if folder.name.startswith(GOING):
@@ -66,6 +78,8 @@ class LettingGo:
             self._see_to(page)
         for page in _pages(self._folders(self._home / ARTIFACTS)):
             self._forget_artifacts(page)
+
+    def _tell_failed(self) -> None:
         if self._failed:
             first = self._failed[0]
             _tell(letting_go.WorkspacesNotDone(len(self._failed), events.kind(first), events.where(first)))
@@ -103,15 +117,15 @@ class LettingGo:
 
     def _see_to_ended(self, folder: Path, run: Standing) -> None:
         policy = policy_of(run.policy_text)
-        before = self._ledger.now_ms() - int(policy.workspace_keep_s * 1000)
+        keep_s = 0.0 if run.status == RunStatus.COMPENSATED else policy.workspace_keep_s
+        before = self._ledger.now_ms() - int(keep_s * 1000)
         wanted = Wanted(policy.artifacts, policy.artifact_bytes, policy.protected_names)
         if wanted.patterns and wanted.max_bytes and not self._copy_out(folder, run, wanted, before):
             return
         if run.ended_at is not None and run.ended_at <= before:
             with alone(folder) as nobody_comes_in:
                 moved = self._move_away(folder) if nobody_comes_in and self._let_go(run, before) else None
-            if moved:
-                self._remove(moved)
+            if moved and self._remove(moved):
                 _tell(letting_go.WorkspaceGone("ended"))
 
     def _let_go(self, run: Standing, before: int) -> bool:
@@ -127,6 +141,8 @@ class LettingGo:
             if os.pread(kept, 20, 0) == b"%020d" % run.generation:
                 return True
             found = self._copies(folder / "tree", run, wanted, before)
+            if found is None:
+                return False
             with GATE.inside():
                 self._ledger.files.keep(run.run_id, run.generation, found)
             with suppress(OSError):  # it only spares the next look the work, and a full disk has no room for it
@@ -135,16 +151,20 @@ class LettingGo:
         _tell(letting_go.ArtifactsKept(len(copies), sum(copies), len(found) - len(copies)))
         return True
 
-    def _copies(self, tree: Path, run: Standing, wanted: Wanted, before: int) -> list[Artifact]:
+    def _copies(self, tree: Path, run: Standing, wanted: Wanted, before: int) -> list[Artifact] | None:
         """Where they cannot be made, this is an error first; in the end a full disk may not keep what fills it."""
         try:
-            return keep(tree, self._home, run.run_id, run.generation, wanted)
+            return keep(tree, self._home, run.run_id, run.generation, wanted, lambda: self._is_over(run))
         except OSError as error:
             if run.ended_at is None or run.ended_at > before - _OVERTIME_MS:
                 raise
             self._failed.append(error)
             why = f"it could not be copied while the workspace was there: {os.strerror(error.errno or 0)}"
             return leave_out(tree, self._home, run.run_id, run.generation, wanted, why)
+
+    def _is_over(self, run: Standing) -> bool:
+        with GATE.inside():
+            return self._ledger.files.is_over(run.run_id, run.generation)
 
     # ---- nobody's
 
@@ -156,8 +176,7 @@ class LettingGo:
                 moved = self._move_away(folder) if nobody_comes_in and self._is_idle(folder) else None
         else:
             moved = self._move_away(folder)
-        if moved:
-            self._remove(moved)
+        if moved and self._remove(moved):
             _tell(letting_go.WorkspaceGone("unknown"))
 
     def _is_idle(self, folder: Path) -> bool:
@@ -178,10 +197,14 @@ class LettingGo:
         """To a name under which nobody looks for it. In one step: nobody ever finds half of a workspace."""
         return folder.rename(self._above / f"{GOING}{secrets.token_hex(20)}")
 
-    def _remove(self, folder: Path) -> None:
-        """What is left, because it is large or somebody still writes in it, is for the next look."""
+    def _remove(self, folder: Path) -> bool:
+        """Whether nothing stands in the way. What is left, because it is large or somebody still writes in it, is for
+        the next look.
+        """
+        known = len(self._failed)
         with self._apart(None):
             remove_tree(folder)
+        return len(self._failed) == known
 
 
 def _pages(folders: Iterator[Path]) -> Iterator[list[Path]]:

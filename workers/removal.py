@@ -2,13 +2,16 @@
 and perhaps written to by somebody who does not know yet that it is over.
 
 No link is followed. However deep the folders are, two descriptors are open at a time: what lies below is moved up and
-then taken away like the rest. What cannot be done within a while is left for the next call, which goes on.
+then taken away like the rest. What cannot be done within a while is left for the next call, which goes on. What may not
+be taken away keeps nothing else.
 """
 
+import errno
 import os
 import secrets
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -16,36 +19,37 @@ from typing import Final
 from workers.shut import open_up
 
 WITHIN_S: Final = 5.0
+_FILLED: Final = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 def remove_tree(top: Path, within_s: float = WITHIN_S) -> bool:
-    """Take a folder away with all that is in it. False: it takes longer; call again. Nothing there: true.
+    """Take a folder away with all that is in it. False: it takes longer, or somebody still writes in it; call again.
+    Nothing there: true.
 
-    OSError: it may not be taken away.
+    OSError: something in it may not be taken away; all else has been.
     """
     give_up = time.monotonic() + within_s
-    try:
+    stuck: dict[str, OSError] = {}
+    with suppress(FileNotFoundError):  # somebody else takes it away, too
         with _opened(top, None) as folder:
-            while names := _names(folder):
+            while names := [name for name in _names(folder) if name not in stuck]:
                 for name in names:
                     if time.monotonic() > give_up:
                         return False
-                    _clear(folder, name)
-        top.rmdir()
-    except FileNotFoundError:  # somebody else takes it away, too
-        pass
-    except OSError:
-        if not _is_filled_again(top):
-            raise
-        return False
+                    if fault := _fault_of(_clear, folder, name):
+                        stuck[name] = fault
+        for fault in stuck.values():
+            raise fault
+        return _is_away(top, None)
     return True
 
 
-def _is_filled_again(top: Path) -> bool:
-    """Whether there is more in it than there was: somebody still writes."""
-    with suppress(OSError):
-        return any(top.iterdir())
-    return False
+def _fault_of(act: Callable[..., None], *arguments: object) -> OSError | None:
+    try:
+        act(*arguments)
+    except OSError as fault:
+        return fault
+    return None
 
 
 def _clear(top: int, name: str) -> None:
@@ -54,10 +58,21 @@ def _clear(top: int, name: str) -> None:
         if _unlinked(name, top):
             return
         with _opened(name, top) as folder:
-            for below in _names(folder):
-                _clear_below(folder, below, top)
-        with suppress(OSError):  # not empty: it was written to meanwhile, and has its turn again
-            os.rmdir(name, dir_fd=top)
+            faults = [_fault_of(_clear_below, folder, below, top) for below in _names(folder)]
+        for fault in filter(None, faults):
+            raise fault
+        _is_away(name, top)  # if it is not, it has its turn again
+
+
+def _is_away(name: str | Path, parent: int | None) -> bool:
+    """Whether a folder went that was empty. False: it was written to meanwhile."""
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except OSError as fault:
+        if fault.errno not in _FILLED:
+            raise
+        return False
+    return True
 
 
 def _clear_below(folder: int, name: str, top: int) -> None:
@@ -73,6 +88,8 @@ def _unlinked(name: str, folder: int) -> bool:
     try:
         os.unlink(name, dir_fd=folder)
     except (IsADirectoryError, PermissionError):  # the latter is what others than Linux say of a folder
+        if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise
         return False
     return True
 

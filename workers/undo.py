@@ -37,6 +37,7 @@ from workers.effects import EffectName, close_row
 from workers.identity import worker_id
 from workers.outcomes import LeaseLost, NoEffect, PermanentError, Snooze
 from workers.performing import Ending, Finished, Unfinished, carry_out, others
+from workers.registry import Action
 from workers.reports import Done, GivenUp, Later, Nothing, Report, word
 from workers.services import Services
 from workers.workspace import Workspace
@@ -142,7 +143,7 @@ def _close_dead(message: UndoMessage, services: Services, dead: CloseFirst) -> b
         return False
     verdict = services.store.guard.expire_undo(message.ref, message.step_id, dead.fence, closing.fact)
     tell_undo_ended("redelivery", dead.fence, verdict, noticed=False)
-    givenup.after_undo(message, services, verdict)
+    givenup.after_undo(message, services, verdict, dead.fence)
     services.publisher.publish(others(getattr(verdict, "publish", ()), message))
     return True
 
@@ -160,8 +161,24 @@ def _not_granted(claim: UndoClaim, message: UndoMessage) -> Report:
 
 
 def perform(attempt: UndoAttempt) -> str:
-    """Call the action's compensation between the guards of its effect row."""
+    """Have the step undone: by its action's compensation, or by the end of the run's workspace, where nothing of the
+    step is anywhere else. That end is owed by the run's own, so nothing is done about it here.
+    """
     action = attempt.find_action()
+    try:
+        _compensate(attempt, action)
+    except PermanentError as refused:
+        if not _is_confined(attempt, action):
+            raise
+        logs.emit(aftermath.UndoLeft(failures.kind_of(refused), attempt.granted.fence, events.where(refused)))
+        attempt.lease.telling()
+        return attempt.effect.pass_over(NOTHING)
+    attempt.lease.telling()
+    return attempt.effect.finish(NOTHING)
+
+
+def _compensate(attempt: UndoAttempt, action: Action[Any, Any]) -> None:
+    """Call it between the guards of its effect row."""
     if action.undo is None:
         raise NoCompensation(f"no compensation declared for {attempt.action}")
     params, done = attempt.params(), attempt.done()
@@ -169,8 +186,18 @@ def perform(attempt: UndoAttempt) -> str:
     value = action.undo(params, done, attempt.context())
     if isinstance(value, Snooze):
         raise value
-    attempt.lease.telling()
-    return attempt.effect.finish(NOTHING)
+
+
+def _is_confined(attempt: UndoAttempt, action: Action[Any, Any]) -> bool:
+    return action.spec.is_confined(attempt.policy, _legible(attempt) if callable(action.spec.confined) else None)
+
+
+def _legible(attempt: UndoAttempt) -> Any:
+    """The result; None where it cannot be read: a person gave it, or another release."""
+    try:
+        return attempt.done()
+    except ValueError:
+        return None
 
 
 def _conclude(attempt: UndoAttempt, ending: Ending) -> UndoVerdict | None:
@@ -234,7 +261,7 @@ def _put_off(attempt: UndoAttempt, error: BaseException) -> PutOff:
 def _report(attempt: UndoAttempt, ending: Ending, verdict: UndoVerdict | None) -> Report:
     error = ending.error if isinstance(ending, Unfinished) else None
     _tell(attempt, verdict, error)
-    givenup.after_undo(attempt.message, attempt.services, verdict)
+    givenup.after_undo(attempt.message, attempt.services, verdict, attempt.granted.fence)
     if isinstance(verdict, Committed):
         givenup.more_to_undo(attempt)
     attempt.services.publisher.publish(getattr(verdict, "publish", ()))

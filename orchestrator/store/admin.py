@@ -46,6 +46,11 @@ class Admin:
             names.update(self._scripts.ask("ZRANGE", self._scripts.keys.due(shard, duty), 0, -1))
         return tuple(of_member(name)[0] for name in sorted(names))
 
+    def is_in_pieces(self, ref: RunRef) -> bool:
+        """Whether a key is gone in which the run lies: each may have gone alone."""
+        shard = self._scripts.keys.shard_of(ref.run_id)
+        return self._scripts.call("look_whole", shard, ref).word == "in_pieces"
+
     def config(self, name: str) -> str | None:
         """One setting of the server, None where it does not tell (managed servers often forbid CONFIG)."""
         reply = self._scripts.ask_or_none("CONFIG", "GET", name)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from orchestrator.store.replies import Publish
+from orchestrator.store.replies import NotDue, OtherGeneration, Publish, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,14 @@ class Retried:
 
 
 @dataclass(frozen=True, slots=True)
+class Undoing:
+    """The step is undone once more. publish: the undos whose turn has come by that."""
+
+    generation: int
+    publish: Publish
+
+
+@dataclass(frozen=True, slots=True)
 class StillInDoubt:
     """This `once` step must be resolved first."""
 
@@ -72,3 +80,15 @@ class Kept:
     """This step is completed and stays so: it needs no new key."""
 
     step_id: str
+
+
+def outcome_of(reply: object) -> str:
+    """A reply as the ledger keeps it: `TooLate("succeeded")` is `too_late:succeeded`."""
+    name = type(reply).__name__.removesuffix("Run")
+    word = "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
+    match reply:
+        case TooLate(about) | Waiting(about) | NotDue(about) | NoStep(about) | Kept(about):
+            return f"{word}:{about}"
+        case OtherGeneration(generation) | Retried(generation) | Undoing(generation):
+            return f"{word}:{generation}"
+    return word

@@ -78,3 +78,25 @@ def plan_from_text(text: str) -> NewPlan:
 
 def _tupled(step: dict[str, Any]) -> dict[str, Any]:
     return {**step, "needs": tuple(step["needs"]), "refs": tuple(step["refs"])}
+
+
+def step_words(step: NewStep) -> tuple[str | int, ...]:
+    """One step as the sixteen words that admit_plan takes."""
+    return (
+        step.id,
+        step.index,
+        step.action,
+        step.effect,
+        step.text,
+        step.token,
+        ",".join(step.needs),
+        ",".join(step.refs),
+        step.queue,
+        step.max_attempts,
+        step.lease_ms,
+        step.limit_ms,
+        step.backoff_ms,
+        step.backoff_max_ms,
+        "needed" if step.approval else "",
+        int(step.probe),
+    )

@@ -14,10 +14,11 @@ from orchestrator.store.decided import (
     Retried,
     StillInDoubt,
     TooLate,
+    Undoing,
 )
 from orchestrator.store.guard import Verdict, granted_fields, publish_list, settle_message, verdict
 from orchestrator.store.keys import of_member
-from orchestrator.store.new import NewPlan, NewRun, NewStep
+from orchestrator.store.new import NewPlan, NewRun, step_words
 from orchestrator.store.replies import (
     Admitted,
     Again,
@@ -111,7 +112,7 @@ class Runs:
 
     def admit_plan(self, ref: RunRef, fence: int, claim_id: str, plan: NewPlan) -> Admitted | Fenced | UnknownRun:
         """Store an accepted plan's steps, all at once, and free those that need nothing."""
-        rest = [word for step in plan.steps for word in _step_words(step)]
+        rest = [word for step in plan.steps for word in step_words(step)]
         reply = self._call(
             "admit_plan",
             ref,
@@ -128,9 +129,11 @@ class Runs:
             return Admitted(publish_list(reply, ref), reply["total"])
         return _fenced(reply)
 
-    def reject_plan(self, ref: RunRef, fence: int, claim_id: str, reason: str) -> Rejected | Fenced | UnknownRun:
-        """The planner's answer was refused for good: the run is dead_lettered."""
-        reply = self._call("reject_plan", ref, fence=fence, claim_id=claim_id, reason=reason)
+    def reject_plan(
+        self, ref: RunRef, fence: int, claim_id: str, reason: str, error_text: str
+    ) -> Rejected | Fenced | UnknownRun:
+        """The planner's answer was refused for good: the run is dead_lettered. error_text: what is wrong with it."""
+        reply = self._call("reject_plan", ref, fence=fence, claim_id=claim_id, reason=reason, error=error_text)
         return Rejected() if reply.word == "rejected" else _fenced(reply)
 
     def fail_plan(
@@ -265,6 +268,16 @@ class Runs:
                 return Kept(reply["step_id"])
         return _undecided(reply)
 
+    def undo_again(
+        self, ref: RunRef, step_id: str, fence: int, by: str, call_id: str | None = None
+    ) -> Undoing | NotDue | TooLate | OtherGeneration | UnknownRun:
+        """Have a step undone once more whose undo with this fence was given up. NotDue: something has come of it
+        since; TooLate: the run was not undone, or all of it was."""
+        reply = self._call("undo_again", ref, step_id=step_id, fence=fence, by=by, call_id=call_id)
+        if reply.word == "undoing":
+            return Undoing(reply["generation"], publish_list(reply, ref))
+        return NotDue(reply["status"]) if reply.word == "not_due" else _undecided(reply)
+
     # ---- sweep
 
     def wait_over(self, ref: RunRef, step_id: str) -> Settlement:
@@ -373,25 +386,3 @@ _PLAN_CLAIMS: dict[str, Callable[[Reply], PlanClaim]] = {
 
 def _fenced(reply: Reply) -> Fenced | UnknownRun:
     return Fenced(reply["current"]) if reply.word == "fenced" else UnknownRun()
-
-
-def _step_words(step: NewStep) -> tuple[str | int, ...]:
-    """One step as the sixteen words that admit_plan takes."""
-    return (
-        step.id,
-        step.index,
-        step.action,
-        step.effect,
-        step.text,
-        step.token,
-        ",".join(step.needs),
-        ",".join(step.refs),
-        step.queue,
-        step.max_attempts,
-        step.lease_ms,
-        step.limit_ms,
-        step.backoff_ms,
-        step.backoff_max_ms,
-        "needed" if step.approval else "",
-        int(step.probe),
-    )

@@ -37,6 +37,7 @@ TAKEN_OVER = "supervisors hold it against the ledger; without them `mandor ledge
 BUILT_AGAIN = "supervisors build it again from the ledger; without them `mandor ledger restore` does"
 # pauses between the tries of one call, in seconds; a repeat is safe: scripts answer a repeated claim what they answered
 PAUSES = (0.05, 0.2, 0.5)
+TRIES = len(PAUSES) + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,9 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class UndoState:
-    """Where the undoing of a step stands: ready, dispatched, running, backoff or over. holder: as for a step."""
+    """Where the undoing of a step stands: waiting (begun again, for its turn), ready, dispatched, running, backoff or
+    over. holder: as for a step.
+    """
 
     state: str
     attempt: int
@@ -160,11 +162,6 @@ class Views:
     def run(self, ref: RunRef) -> RunState | None:
         fields = pairs(self._ask("HGETALL", self._keys.state(ref)))
         return run_state(fields) if fields else None
-
-    def has_all_parts(self, ref: RunRef, state: RunState) -> bool:
-        """Whether a run that is still in this state has all that it should: each of its keys may have gone alone."""
-        steps, texts, results = (self._ask("HLEN", self._keys.part(ref, part)) for part in ("steps", "plan", "results"))
-        return int(steps) == int(texts) == state.total and int(results) >= state.counts.get("completed", 0)
 
     def steps(self, ref: RunRef) -> list[StepState]:
         """All steps, in the plan's order."""
@@ -285,7 +282,7 @@ def run_state(fields: dict[str, str]) -> RunState:
         session_id=fields.get("session_id") or None,
         plan_id=fields.get("plan_id"),
         plan_hash=fields.get("plan_hash"),
-        error_text=fields.get("error"),
+        error_text=fields.get("error") or None,
         plan=_planning(fields),
         counts={name[2:]: int(value) for name, value in fields.items() if name.startswith("n_") and value != "0"},
     )

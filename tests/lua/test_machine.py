@@ -10,16 +10,9 @@ from orchestrator import machine
 from orchestrator.machine import RUN_RULES, RUN_STATES, STEP_RULES, UNDO_RULES, Rule
 from orchestrator.store.new import NewPlan
 from schemas.states import Fact
-from tests.support.servers import Server
-from tests.support.stores import LEASE, Scene, clocked_store, new_step, ref_of
+from tests.support.stores import LEASE, Scene, new_step
 
 STEP_STATES = (*machine.IDLE, "running", *machine.DONE)
-
-
-@pytest.fixture
-def scene(redis_server: Server, namespace: str) -> Scene:
-    store, clock = clocked_store(redis_server.url, namespace)
-    return Scene(store, clock, ref_of("machine"))
 
 
 def rule_id(rule: Rule) -> str:
@@ -34,7 +27,7 @@ def test_the_table_answers_every_event_in_every_state() -> None:
     """deadline and confirm_end are a run's; cancel reaches the steps through their run."""
     step_events = {rule.event for rule in STEP_RULES} - {"cancel", "retry"}
     assert set(product(STEP_STATES, step_events)) <= pairs(STEP_RULES)
-    undo_events = {"claim_undo", "complete_undo", "fail_undo", "expire_undo", *step_events}
+    undo_events = {"claim_undo", "complete_undo", "fail_undo", "expire_undo", "undo_again", *step_events}
     assert {("compensating", event) for event in undo_events} <= pairs(UNDO_RULES)
     run_events = {rule.event for rule in RUN_RULES}
     assert set(product(RUN_STATES, run_events)) <= pairs(RUN_RULES)
@@ -249,6 +242,7 @@ WORDS = {
     "confirmed": "Confirmed", "too_late": "TooLate", "plan_again": "Again", "compensating": "Compensating",
     "given_up": "UndoGivenUp", "owing": "Owing",
     "noted": "Noted", "paused": "Paused", "resumed": "Resumed", "retried": "Retried",
+    "undoing": "Undoing",
 }  # fmt: skip
 
 
@@ -300,6 +294,10 @@ def stage_undo(scene: Scene, rule: Rule) -> None:
 def stage_claim_of_undo(scene: Scene, rule: Rule) -> None:
     if rule.state in ("compensated", "compensation_failed"):
         scene.undo("x", well=rule.state == "compensated")
+        if rule.event == "undo_again" and not rule.guard and rule.after:
+            for step_id in ("v", "w"):
+                scene.undo(step_id)
+            scene.store.runs.settle(scene.ref, 1)
         return
     if "sent" in rule.guard or rule.event == "check_dispatch":
         return
@@ -330,6 +328,7 @@ UNDO_EVENTS: dict[str, Callable[[Scene, Rule], Any]] = {
         s.ref, "x", fence_of(s, r), undoer(r), "undo" if "undo" in r.guard else "do"
     ),
     "end_claim": lambda s, r: s.store.guard.end_claim(s.ref, "x", "host:9:9" if "other" in r.guard else "host:3:3"),
+    "undo_again": lambda s, r: s.store.runs.undo_again(s.ref, "x", s.fences["x"] - (r.guard == "other undo"), "ann"),
 }
 
 
@@ -404,7 +403,7 @@ def run_ended(scene: Scene, status: str, *, planned: bool = False) -> None:
         scene.accept().store.runs.cancel(scene.ref, 1)
     elif status == "dead_lettered":
         fence = scene.accept().plan().fence
-        scene.store.runs.reject_plan(scene.ref, fence, "planner", "payload drift")
+        scene.store.runs.reject_plan(scene.ref, fence, "planner", "payload drift", "{}")
     elif status == "failed":
         fence = scene.accept().plan().fence
         scene.store.runs.fail_plan(scene.ref, fence, "planner", "{}", False)
@@ -472,13 +471,14 @@ def admit(scene: Scene, rule: Rule) -> Any:
 RUN_EVENTS: dict[str, Callable[[Scene, Rule], Any]] = {
     "claim_plan": lambda s, r: s.store.runs.claim_plan(s.ref, 1, "another planner", "host:1:1"),
     "admit_plan": admit,
-    "reject_plan": lambda s, r: s.store.runs.reject_plan(s.ref, plan_fence(s, r), planner(r), "drift"),
+    "reject_plan": lambda s, r: s.store.runs.reject_plan(s.ref, plan_fence(s, r), planner(r), "drift", "{}"),
     "fail_plan": lambda s, r: s.store.runs.fail_plan(s.ref, plan_fence(s, r), planner(r), "{}", True),
     "expire_plan": lambda s, r: s.store.runs.expire_plan(s.ref),
     "settle": lambda s, r: s.store.runs.settle(s.ref, 1, undo=not r.guard.endswith("not yet")),
     "pause": lambda s, r: s.store.runs.pause(s.ref, 1, "ann"),
     "resume": lambda s, r: s.store.runs.resume(s.ref, 1, "ann"),
     "retry": lambda s, r: s.store.runs.retry(s.ref, 1, "ann", 3_600_000),
+    "undo_again": lambda s, r: s.store.runs.undo_again(s.ref, "k", s.fences.get("k", 0), "ann"),
     "confirm_end": lambda s, r: s.store.runs.confirm_end(s.ref, 1),
     "cancel": lambda s, r: s.store.runs.cancel(s.ref, 1),
     "deadline": lambda s, r: s.store.runs.deadline(s.ref),

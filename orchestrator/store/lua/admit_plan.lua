@@ -13,7 +13,7 @@ end
 if not planning_holder(A.fence, A.claim_id) then return { 'fenced', num('plan_holder') } end
 
 local WIDTH = 16
-local dependants, texts, needs = {}, {}, {}
+local dependants, texts, needs, needing, needed = {}, {}, {}, 0, 0
 
 local function flush(key, flat)
   if #flat > 0 then
@@ -56,6 +56,7 @@ for at = REST, #ARGV, WIDTH do
   texts[#texts + 1] = ARGV[at + 4]
   if #texts >= 1000 then texts = flush(K.plan, texts) end
   if rec.waiting > 0 then
+    needing = needing + 1
     needs[#needs + 1] = rec.id
     needs[#needs + 1] = ARGV[at + 6]
     if #needs >= 1000 then needs = flush(K.needs, needs) end
@@ -67,11 +68,14 @@ flush(K.plan, texts)
 flush(K.needs, needs)
 local flat = {}
 for need, ids in pairs(dependants) do
+  needed = needed + 1
   flat[#flat + 1] = need
   flat[#flat + 1] = table.concat(ids, ',')
   if #flat >= 1000 then flat = flush(K.dependants, flat) end
 end
 flush(K.dependants, flat)
+put('needing', needing)
+put('needed', needed)
 local sent = fill_slots()
 put('admitted_by', A.claim_id)
 keep_sent('admit', sent)

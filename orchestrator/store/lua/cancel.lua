@@ -11,4 +11,4 @@ if not load_run() then return { 'unknown' } end
 local said = said_before()
 if said then return said end
 if num('generation') ~= tonumber(A.generation) then return { 'other_generation', num('generation') } end
-return say(end_by_decision('cancel', 'cancelled'))
+return say(end_by_decision('run.cancel', 'cancelled', 'cancelled'))

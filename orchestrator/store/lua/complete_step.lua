@@ -11,7 +11,7 @@ if not rec then return { 'unknown' } end
 local key = 'complete:' .. A.fence .. ':' .. A.claim_id
 local kept = answered(rec, key)
 if kept then return kept end
-if not held(rec) or not (run.status == 'running' or run.status == 'failing') then return { 'fenced', current(rec) } end
+if not held(rec) or not (run.status == 'running' or run.status == 'failing') then return { 'fenced', rec.fence } end
 complete(rec, A.result_text)
 local reply = answer(rec, key, 'committed', fill_slots())
 finish('step.committed', rec, 'committed')

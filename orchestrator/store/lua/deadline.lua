@@ -15,4 +15,4 @@ if not TERMINAL[run.status] and NOW < num('deadline_at') then
   due('deadlines', num('deadline_at'))
   return { 'waiting', run.status }
 end
-return end_by_decision('deadline', 'failed')
+return end_by_decision('run.deadline', 'deadline', 'failed')

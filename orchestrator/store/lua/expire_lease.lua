@@ -26,7 +26,7 @@ if kept then return kept end
 if rec.status ~= 'running' or rec.holder ~= tonumber(A.fence) then
   -- of a step that is being undone the lease is the undo's: whoever comes late must not make it forgotten
   if rec.status ~= 'running' and rec.status ~= 'compensating' then not_due('leases', A.step_id) end
-  return { 'fenced', current(rec) }
+  return { 'fenced', rec.fence }
 end
 -- whatever the holder renewed meanwhile: once its effect row is closed it cannot finish, so its claim is ended.
 -- Only a pure step has no row that was closed.

@@ -15,7 +15,7 @@ if not rec then return { 'unknown' } end
 local key = 'fail:' .. A.fence .. ':' .. A.claim_id
 local kept = answered(rec, key)
 if kept then return kept end
-if not held(rec) or not (run.status == 'running' or run.status == 'failing') then return { 'fenced', current(rec) } end
+if not held(rec) or not (run.status == 'running' or run.status == 'failing') then return { 'fenced', rec.fence } end
 
 local at = 0
 store_error(rec, A.error)

@@ -80,6 +80,8 @@ end
 
 for at = first, #ARGV, WIDTH do load(at) end
 for need, ids in pairs(dependants) do add('dependants', need, table.concat(ids, ',')) end
+put('needing', #flat.needs / 2)
+put('needed', #flat.dependants / 2)
 for name, words in pairs(flat) do
   for from = 1, #words, 1000 do
     redis.call('HSET', K[name], unpack(words, from, math.min(from + 999, #words)))

@@ -76,6 +76,7 @@ end
 
 put('generation', num('generation') + 1)
 put('reason', '')
+put('error', '')
 put('ended_at', 0)
 put('deadline_at', NOW + tonumber(A.deadline_ms))
 put('plan_attempt', 0)

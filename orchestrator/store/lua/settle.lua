@@ -49,7 +49,7 @@ if run.status == 'running' then
 elseif run.status == 'compensating' then
   end_run(num('n_compensation_failed') > 0 and 'compensation_failed' or 'compensated', run.reason)
 else
-  end_run(run.reason == 'cancel' and 'cancelled' or 'failed', run.reason)
+  end_run(run.reason == 'cancelled' and 'cancelled' or 'failed', run.reason)
 end
 publish_event('run.' .. run.status, { 'reason', run.reason })
 save_run()

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestrator.errors import LedgerError
 from orchestrator.ledger import Ledger
 from orchestrator.ledger.files import FilesOfRuns
 from orchestrator.settings import Settings
@@ -53,9 +54,9 @@ class House:
             opened.write(name.replace("_", "/"), content.encode())
         return opened
 
-    def end(self, run_id: str, ago_ms: int, generation: int = 1) -> None:
+    def end(self, run_id: str, ago_ms: int, generation: int = 1, status: RunStatus = RunStatus.FAILED) -> None:
         at = self.ledger.now_ms() - ago_ms
-        assert self.ledger.end_run(run_id, generation, RunStatus.FAILED, None, 9, at)
+        assert self.ledger.end_run(run_id, generation, status, None, 9, at)
 
     def look(self) -> None:
         LettingGo(self.settings, self.ledger).look()
@@ -105,6 +106,32 @@ def test_at_once_where_policy_says_so(house: House) -> None:
     house.look()
     assert house.left() == {house.folder(run_id)}
     house.end(run_id, 0)
+    house.look()
+    assert house.left() == set()
+
+
+def test_that_of_a_run_that_was_undone_goes_at_once(house: House) -> None:
+    undone, partly = house.run("undone", artifacts=frozenset({"a/*"})), house.run("partly")
+    for run_id, status in ((undone, RunStatus.COMPENSATED), (partly, RunStatus.COMPENSATION_FAILED)):
+        house.open(run_id, a_txt="x", b_txt="y")
+        house.end(run_id, 0, status=status)
+    house.look()
+    assert house.left() == {house.folder(partly)}
+    assert [one.path for one in house.ledger.files.kept(undone)] == ["a/txt"], "what policy keeps is nobody's effect"
+
+
+def test_it_stays_while_something_that_came_late_is_to_be_undone(house: House) -> None:
+    run_id = house.run("r")
+    house.open(run_id, a_txt="x")
+    house.end(run_id, 0, status=RunStatus.COMPENSATED)
+    effects = house.ledger.effects
+    effects.close(run_id, "s0", "do", 5)
+    effects.land(run_id, "s0", "do", 4, "token", "null")
+    house.look()
+    assert house.left() == {house.folder(run_id)}
+    late = house.ledger.late.of(run_id, "s0")
+    assert late is not None
+    assert house.ledger.late.end(late)
     house.look()
     assert house.left() == set()
 
@@ -253,18 +280,64 @@ def test_who_is_still_writing_is_waited_for(house: House, monkeypatch: pytest.Mo
     run_id = house.run("r")
     house.open(run_id, a_txt="x")
     house.end(run_id, 2 * MINUTE_MS)
-    removed = Path.rmdir
+    removed = os.rmdir
 
-    def write_once_more(folder: Path) -> None:
-        (folder / "late.txt").write_text("late")
-        monkeypatch.setattr(Path, "rmdir", removed)
-        removed(folder)
+    def write_once_more(folder: Any, **given: Any) -> None:
+        if isinstance(folder, Path):
+            (folder / "late.txt").write_text("late")
+            monkeypatch.setattr(os, "rmdir", removed)
+        removed(folder, **given)
 
-    monkeypatch.setattr(Path, "rmdir", write_once_more)
+    monkeypatch.setattr(os, "rmdir", write_once_more)
     house.look()
     assert len(house.left()) == 1
     house.look()
     assert house.left() == set()
+
+
+def test_one_file_that_cannot_be_taken_away_keeps_no_other_and_is_told(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_id = house.run("r")
+    house.open(run_id, stuck="x", a="y", z="y", b_c_txt="z")
+    house.end(run_id, 2 * MINUTE_MS)
+    unlink = os.unlink
+
+    def immutable(path: Any, **given: Any) -> None:
+        if path == "stuck":
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        unlink(path, **given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", immutable)
+        house.look()
+    (going,) = house.left()
+    assert [path.name for path in going.rglob("*") if path.is_file()] == ["stuck"]
+    (said,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("workspace")]
+    assert said.startswith("workspaces.failed"), "not that it is gone"
+    assert "kind=" in said
+    house.look()
+    assert house.left() == set()
+
+
+def test_what_failed_is_told_although_the_ledger_fails_afterwards(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.open(house.run("r"), a_txt="x")
+    (house.settings.home / "workspaces" / f"{GOING}shut" / "stuck").mkdir(parents=True)
+    monkeypatch.setattr(os, "rmdir", _not_permitted)
+    monkeypatch.setattr(FilesOfRuns, "standing", _away)
+    with pytest.raises(LedgerError):
+        house.look()
+    assert [line for line in caplog.messages if line.startswith("workspaces.failed")]
+
+
+def _away(*_: Any) -> None:
+    raise LedgerError("it is away")
+
+
+def _not_permitted(*_: Any, **__: Any) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
 # ---- the lock between who comes in and who lets go
@@ -341,6 +414,22 @@ def test_deep_shut_and_linked_trees_go_and_nothing_that_they_lead_to(tmp_path: P
     assert remove_tree(top)
 
 
+def nobody_finds(folder: Path, act: Callable[[], bool]) -> bool:
+    """What a process of the user nobody answers, who may come as far as to this folder."""
+    for above in list(folder.parents)[:-2]:
+        above.chmod(above.stat().st_mode | 0o011)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(65_534)
+            os.setuid(65_534)
+            os._exit(0 if act() else 1)
+        finally:
+            os._exit(2)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def test_one_that_is_not_root_opens_what_was_shut_to_it(tmp_path: Path) -> None:
     """Root may do it anyway, so another user tries."""
     if os.geteuid() != 0:
@@ -353,16 +442,32 @@ def test_one_that_is_not_root_opens_what_was_shut_to_it(tmp_path: Path) -> None:
         os.chown(path, 65_534, 65_534)
     for path in (top / "shut" / "in", top / "shut", top):
         path.chmod(0)
-    for above in list(tmp_path.parents)[:-2]:
-        above.chmod(above.stat().st_mode | 0o011)
-    child = os.fork()
-    if child == 0:
-        os.setgroups([])
-        os.setgid(65_534)
-        os.setuid(65_534)
-        os._exit(0 if remove_tree(top) else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert nobody_finds(tmp_path, lambda: remove_tree(top))
     assert not top.exists()
+
+
+def test_of_what_one_that_is_not_root_may_not_take_away_it_says_so_and_takes_the_rest(tmp_path: Path) -> None:
+    """Another user's folder, with a file in it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become another user")
+    tmp_path.chmod(0o777)
+    top = tmp_path / "top"
+    for name in ("a", "theirs", "z"):
+        (top / "in" / name).mkdir(parents=True)
+        (top / "in" / name / "file").write_text("x")
+    for path in (top, top / "in", *(top / "in").rglob("*")):
+        if "theirs" not in path.parts:
+            os.chown(path, 65_534, 65_534)
+
+    def is_refused() -> bool:
+        try:
+            remove_tree(top)
+        except PermissionError:
+            return True
+        return False
+
+    assert nobody_finds(tmp_path, is_refused)
+    assert {path.name for path in top.rglob("*")} == {"in", "theirs", "file"}
 
 
 def test_what_takes_too_long_is_gone_on_with(tmp_path: Path) -> None:
@@ -420,6 +525,36 @@ def test_what_policy_names_is_copied_out_when_the_run_ends_and_outlasts_the_work
     )
     assert (copies / "out" / "a.txt").read_text() == "out/a.txt"
     assert all(one.place.endswith(str(copies)) for one in house.ledger.files.kept(run_id))
+
+
+@pytest.mark.parametrize("far", ["decided", "begun"])
+def test_what_is_copied_while_the_run_is_started_over_is_thrown_away(
+    house: House, monkeypatch: pytest.MonkeyPatch, far: str
+) -> None:
+    """A step of the new generation writes while the old one's files are read."""
+    run_id = house.run("r", artifacts=frozenset({"**"}))
+    tree = house.open(run_id, a="old").path
+    house.end(run_id, 1000)
+    copy = keeping._Copies.of
+
+    def started_over(self: Any, tree: Path) -> Any:
+        if far == "decided":
+            house.ledger.decide(run_id, 1, "retry", "ann", None)
+        else:
+            house.ledger.reopen_run(run_id, 2, RunStatus.RUNNING)
+        (tree / "a").write_text("new")
+        return copy(self, tree)
+
+    monkeypatch.setattr(keeping._Copies, "of", started_over)
+    house.look()
+    monkeypatch.undo()
+    assert kept_of(house, run_id) == {}
+    assert list((house.settings.home / ARTIFACTS / run_id).iterdir()) == []
+    if far == "begun":
+        house.end(run_id, 1000, generation=2)
+        house.look()
+        assert (house.settings.home / ARTIFACTS / run_id / "2" / "files" / "a").read_text() == "new"
+        assert tree.exists()
 
 
 def test_no_more_than_policy_allows_is_copied_and_the_rest_is_named(house: House) -> None:
@@ -490,20 +625,13 @@ def test_one_that_is_not_root_copies_out_of_a_workspace_that_was_shut_to_it(tmp_
         os.chown(path, 65_534, 65_534)
     for path in (tree / "in", tree):
         path.chmod(0)
-    for above in list(tmp_path.parents)[:-2]:
-        above.chmod(above.stat().st_mode | 0o011)
-    child = os.fork()
-    if child == 0:
-        os.setgroups([])
-        os.setgid(65_534)
-        os.setuid(65_534)
-        try:
-            wanted = keeping.Wanted(frozenset({"**"}), 100, frozenset())
-            kept = [one.path for one in keeping.keep(tree, home, "r", 1, wanted) if one.left_out is None]
-            os._exit(0 if kept == ["in/file"] else 1)
-        finally:
-            os._exit(2)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def all_is_kept() -> bool:
+        wanted = keeping.Wanted(frozenset({"**"}), 100, frozenset())
+        found = keeping.keep(tree, home, "r", 1, wanted, lambda: True) or ()
+        return [one.path for one in found if one.left_out is None] == ["in/file"]
+
+    assert nobody_finds(tmp_path, all_is_kept)
 
 
 def test_what_cannot_be_copied_keeps_no_workspace_for_ever(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,14 @@ end
 
 local function num(field) return tonumber(run[field] or '0') end
 
--- whether one of the keys in which the run lies is gone: each can be deleted by itself. Somebody builds it again.
+-- Whether one of the keys in which the run lies is gone: each can be deleted by itself. Somebody builds it again.
+-- A run that an older release admitted does not know how many of its steps need others, and are needed.
 local function in_pieces()
   local total = num('total')
   return redis.call('HLEN', K.steps) ~= total or redis.call('HLEN', K.plan) ~= total
-    or redis.call('HLEN', K.results) < num('n_completed')
+    or redis.call('HLEN', K.results) < num('n_completed') or redis.call('LLEN', K.ready) < num('n_ready')
+    or (run.needing and redis.call('HLEN', K.needs) ~= num('needing'))
+    or (run.needed and redis.call('HLEN', K.dependants) ~= num('needed')) or false
 end
 
 local function put(field, value)

@@ -290,8 +290,6 @@ local function answered(rec, key)
   return { kept.word, kept.version, kept.at, to_publish(ids), kept.settle, num('generation') }
 end
 
-local function current(rec) return rec.holder ~= 0 and rec.holder or rec.fence end
-
 local function held(rec)
   return rec.status == 'running' and rec.holder == tonumber(A.fence) and rec.claim == A.claim_id
 end
@@ -304,7 +302,7 @@ local function finish(event, rec, word)
 end
 
 -- Cancel and deadline: the same move. They close no running claim: holders stop at their next renewal.
-local function end_by_decision(why, early_status)
+local function end_by_decision(event, why, early_status)
   if TERMINAL[run.status] then
     not_due('deadlines')
     return { 'too_late', run.status }
@@ -325,7 +323,7 @@ local function end_by_decision(why, early_status)
   end
   put('ending_by', A.call_id)
   put('ending_settle', due_settle())
-  publish_event('run.' .. why, { 'reason', why })
+  publish_event(event, { 'reason', why })
   save_steps()
   save_run()
   return { 'ending', num('ending_settle'), num('generation') }

@@ -1,5 +1,8 @@
 -- Undoing. Once nothing of a failing run runs any more, what its steps did is undone, each step once, none before
 -- everything that needed it. A step's undo has a claim of its own, kept in rec.undo: state, attempt, fence, holder …
+-- One that a person has begun again is `waiting` until its turn comes once more.
+
+local WITHDRAWN = { ready = true, dispatched = true, backoff = true }
 
 local function owes(rec)
   return rec.status == 'in_doubt' or rec.status == 'compensating'
@@ -13,10 +16,13 @@ local function pass_turn(first)
   while #turns > 0 do
     local rec = table.remove(turns)
     if owes(rec) then
-      rec.undo = { state = 'ready', attempt = 0, fence = 0, holder = 0 }
-      touch(rec)
-      redis.call('RPUSH', K.ready, rec.id)
-      keep(K.ready)
+      if not rec.undo or rec.undo.state == 'waiting' then
+        rec.undo = rec.undo or { attempt = 0, fence = 0, holder = 0 }
+        rec.undo.state = 'ready'
+        touch(rec)
+        redis.call('RPUSH', K.ready, rec.id)
+        keep(K.ready)
+      end
     else
       for id in each(redis.call('HGET', K.needs, rec.id)) do
         local need = step_record(id)
@@ -36,19 +42,27 @@ local function any_owed()
   return false
 end
 
-local function begin_undoing()
-  move_run('compensating')
-  local owed, last = 0, {}
+-- From the last steps of each branch on; one that is under way has had its turn.
+local function give_turns()
+  local last = {}
   for id, rec in pairs(records) do
     rec.undo_wait = 0
     for _ in each(redis.call('HGET', K.dependants, id)) do rec.undo_wait = rec.undo_wait + 1 end
-    if owes(rec) then owed = owed + 1 end
     if rec.undo_wait == 0 then last[#last + 1] = rec end
     touch(rec)
   end
-  put('owed', owed)
   table.sort(last, function(a, b) return a.index > b.index end)
   for _, rec in ipairs(last) do pass_turn(rec) end
+end
+
+local function begin_undoing()
+  move_run('compensating')
+  local owed = 0
+  for _, rec in pairs(records) do
+    if owes(rec) then owed = owed + 1 end
+  end
+  put('owed', owed)
+  give_turns()
 end
 
 local function undo_held(rec)
@@ -71,13 +85,14 @@ local function store_undo_error(rec, text)
   keep(K.errors)
 end
 
--- an undo is over, well or not: those that the step needed have their turn
+-- an undo is over, well or not: those that the step needed have their turn, unless one that needed the step is undone
+-- again by now
 local function undo_over(rec, status)
   end_undo_claim(rec)
   rec.undo.state = 'over'
   move(rec, status)
   count('owed', -1)
-  pass_turn(rec)
+  if rec.undo_wait == 0 then pass_turn(rec) end
 end
 
 local function undone(rec)
