@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from orchestrator.home import has_workspace
 from schemas.ids import RunRef, session_key
 from schemas.policy import Rung
 from tests.support.commanding import ME, NOBODYS, commander
@@ -23,8 +24,9 @@ from tests.support.waiting import eventually
 
 SANDBOXED: Final = {"min_rung": "namespaces"}
 STOP: Final = {"on_failure": "stop"}
-# how many leave nothing: COMMANDS=10000 in the environment takes half an hour
-COUNT: Final = int(os.environ.get("COMMANDS", "100"))
+BAD: Final = step("test.flaky", "bad", failures=0, for_good=True)
+NOBODY_KNOWS: Final = "no compensation declared for run_command"
+OFTEN: Final = {"MANDOR_WORKSPACE_SWEEP_S": "0.5"}
 A_RUN: Final = 1000  # steps of one, at most
 
 
@@ -58,7 +60,7 @@ def command(line: str, name: str = "s", needs: list[str] | None = None, **params
 # ---- each user, each rung
 
 
-@pytest.mark.parametrize(
+EACH = pytest.mark.parametrize(
     ("user", "rung"),
     [
         (ME, Rung.BUBBLEWRAP),
@@ -67,6 +69,9 @@ def command(line: str, name: str = "s", needs: list[str] | None = None, **params
         pytest.param(NOBODYS, Rung.NAMESPACES, marks=[pytest.mark.full, pytest.mark.may_skip]),
     ],
 )
+
+
+@EACH
 def test_a_worker_runs_commands_on_its_rung(system: System, user: str, rung: Rung) -> None:
     worker = commander(system, user, rung)
     assert probed(worker.url, "/health")[1]["about"] == {"sandbox": rung}
@@ -105,20 +110,28 @@ def test_where_the_operator_allows_it_commands_run_unfenced_and_everybody_is_tol
     assert (result["rung"], result["sandboxed"]) == ("rlimits", False)
     assert result["stdout_head"] != "0\n"
     assert scraped(worker.url)['mandor_commands_total{rung="rlimits"}'] == 1
+    undone = system.wait(system.submit(command("id -u"), BAD))
+    assert (undone.status, [letter.reason for letter in undone.dead_letters]) == ("compensation_failed", [NOBODY_KNOWS])
     stricter = system.wait(system.submit(command("id -u"), policy=SANDBOXED)).steps[0]
     assert stricter.error is not None
     assert (stricter.error.kind, stricter.status) == ("no_sandbox_rung", "failed")
 
 
 @pytest.mark.full
-@pytest.mark.timeout(120 + COUNT)
 @pytest.mark.parametrize("rung", [Rung.BUBBLEWRAP, Rung.NAMESPACES])
-def test_nothing_is_left_of_many_commands(system: System, rung: Rung) -> None:
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(100, marks=pytest.mark.timeout(220)),
+        pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(5120)]),  # half an hour on both
+    ],
+)
+def test_nothing_is_left_of_many_commands(system: System, rung: Rung, count: int) -> None:
     worker = commander(system, ME, rung)
     run_trivial(system, 10)
     before = worker.holds()
     assert before["zombies"] == 0
-    run_trivial(system, COUNT)
+    run_trivial(system, count)
     eventually(lambda: more_than(before, worker.holds()) == {}, what=f"no more than {before}")
     eventually(lambda: worker.workspaces() == [], timeout_s=60)
 
@@ -146,7 +159,8 @@ def test_a_cancelled_run_s_command_ends(system: System) -> None:
     eventually(lambda: alive("sleep\x004722"))
     system.installed.store.runs.cancel(RunRef(run_id, session_key(None)), 1)
     eventually(lambda: not alive("sleep\x004721") and not alive("sleep\x004722"), timeout_s=15)
-    system.wait(run_id)
+    view = system.wait(run_id)  # here commands may run without a sandbox, so nobody knows where this one wrote
+    assert (view.status, view.reason) == ("compensation_failed", "cancelled")
 
 
 @pytest.mark.full
@@ -176,6 +190,40 @@ def test_a_killed_child_takes_its_command_along(system: System) -> None:
     eventually(lambda: not alive("sleep\x004731") and not alive("sleep\x004732"), timeout_s=5)
     view = system.wait(run_id)
     assert (view.steps[0].status, view.steps[0].attempt) == ("in_doubt", 1), "nobody knows what it did: never again"
+
+
+def test_a_command_in_doubt_is_undone_by_the_end_of_its_workspace(system: System) -> None:
+    system.start_steps(concurrency=1, env=OFTEN)
+    written = step("create_file", "w", [], path="in.txt", content="x")
+    line = command("echo > made; setsid -f sleep 4771; sleep 4772", "c", ["w"], timeout_ms=30_000)
+    run_id = system.submit(written, line, policy=SANDBOXED)
+    (pid,) = eventually(lambda: alive("sleep\x004772"))
+    os.kill(worker_above(pid), signal.SIGKILL)
+    view = system.wait(run_id)
+    assert (view.status, [one.status for one in view.steps]) == ("compensated", ["compensated"] * 2)
+    assert [letter.kind for letter in view.dead_letters] == ["step"], "about the doubt"
+    eventually(lambda: not has_files(system, run_id), what="the end of the workspace")
+    assert not alive("sleep\x004771")
+
+
+@pytest.mark.full
+def test_the_files_of_commands_stay_for_other_compensations_whoever_dies_over_them(system: System) -> None:
+    system.start_steps("first", concurrency=1, env=OFTEN)
+    kept = step("test.file", "k", [], value="x", undo_hold_s=600)
+    run_id = system.submit(kept, command("echo > made", "c", ["k"]), BAD, policy=SANDBOXED)
+    eventually(lambda: system.effects(run_id=run_id, what="undoing"))
+    system.start_steps("second", concurrency=1, env=OFTEN)
+    system.processes.kill("first")
+    view = system.wait(run_id)
+    assert (view.status, view.dead_letters) == ("compensated", ())
+    assert [one.status for one in view.compensations] == ["compensated"] * 2
+    assert [line["value"] for line in system.effects(run_id=run_id, what="found")] == ["made"]
+    eventually(lambda: not has_files(system, run_id), what="the end of the workspace")
+
+
+def has_files(system: System, run_id: str) -> bool:
+    """Whether its workspace is there."""
+    return has_workspace(system.installed.settings.home, run_id)
 
 
 def worker_above(pid: int) -> int:

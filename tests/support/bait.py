@@ -23,7 +23,7 @@ from workers.sandbox import rungs
 from workers.sandbox.host import INSIDE
 
 MARK: Final = f"m4rk-{uuid4().hex}"  # what no command may come to know
-SECRET_NAMES: Final = ("BROKER_URL", "OPENAI_API_KEY", "WEBHOOK_SECRET", "ACME_TOKEN_7", "MANDOR_LEDGER_URL")
+SECRET_NAMES: Final = ("BROKER_URL", "OPENAI_API_KEY", "WEBHOOK_SECRET", "ACME_TOKEN_7")
 _SECRET_FILES: Final = (".netrc", ".aws/credentials", ".env", "work/.env")
 _HOST_PROGRAMS: Final = ("crontab", "at", "systemd-run", "bwrap", "sudo", "sh")
 _OPEN: Final = 0o777
@@ -42,6 +42,15 @@ class Bait:
     @property
     def canary(self) -> Path:
         return self.folder / "canary"
+
+    def another_canary(self, name: str) -> Path:
+        """A folder like that, for one case alone."""
+        made = self.folder / "canaries" / name
+        shutil.copytree(self.canary, made)
+        user = self.canary.stat().st_uid
+        for path in (made, made / "secret.txt"):
+            os.chown(path, user, -1)
+        return made
 
     def tokens(self, workspace: Path) -> Tokens:
         """What stands for the corpus's tokens."""
@@ -63,9 +72,13 @@ class Bait:
             "MARK": MARK,
         }
 
+    def files(self, below: str = ".") -> dict[str, Any]:
+        """Of each file below a folder of it all that a command could change, but for when it was read."""
+        return {str(path): _state(path) for path in sorted((self.folder / below).rglob("*"))}
+
     def state(self) -> dict[str, Any]:
         """Everything that a command could have changed, to be compared."""
-        files = {str(path): _state(path) for path in sorted(self.folder.rglob("*")) if not _is_ours(path, self.folder)}
+        files = {path: found for path, found in self.files().items() if not _is_ours(Path(path), self.folder)}
         rooms = {folder: os.path.lexists(f"{folder}/{self.run}-x") for folder in ("/tmp", "/dev/shm")}
         places = {path: os.path.lexists(path) for path in ("/etc/x", "/usr/local/bin/x", "/mnt/x")}
         return {**files, **rooms, **places, "decoy": self.decoy.poll(), "calls": [*map(_heard, self.listeners)]}
@@ -94,17 +107,20 @@ def _heard(listener: socket.socket) -> bool:
 
 @contextmanager
 def laid_out(user: int) -> Iterator[Bait]:
-    """All of it in a folder that everybody can reach, and a worker's surroundings that lead there: variables, home,
-    PATH, programs.
-    """
+    """All of it, and the surroundings of this process lead there."""
+    with spread(user) as bait, pytest.MonkeyPatch.context() as patched:
+        mislead(patched, bait.folder)
+        yield bait
+
+
+@contextmanager
+def spread(user: int) -> Iterator[Bait]:
+    """All of it in a folder that everybody can reach."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bait-", ignore_cleanup_errors=True)))
-        patched = stack.enter_context(pytest.MonkeyPatch.context())
         _write_files(folder)
-        patched.setattr(rungs, "INSIDE", folder / "inside")
         for path in (folder, *folder.rglob("*")):
             os.chown(path, user, -1)
-        _mislead(patched, folder)
         listeners = tuple(stack.enter_context(one) for one in _listeners(folder))
         decoy = stack.enter_context(_decoy(user))
         yield Bait(folder, listeners, decoy, f"run-{uuid4().hex}")
@@ -123,10 +139,14 @@ def _write_files(folder: Path) -> None:
     shutil.copytree(INSIDE, folder / "inside", ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def _mislead(patched: pytest.MonkeyPatch, folder: Path) -> None:
-    """As a worker might stand: secrets in its environment, a PATH that leads anywhere, files of its user's."""
+def mislead(patched: pytest.MonkeyPatch, folder: Path) -> None:
+    """As a worker might stand: secrets in its environment, a PATH that leads anywhere, files of its user's; and what
+    starts its sandboxes is where the commands' user could change it.
+    """
+    patched.setattr(rungs, "INSIDE", folder / "inside")
+    mark = (folder / "canary" / "secret.txt").read_text()
     for name in SECRET_NAMES:
-        patched.setenv(name, f"redis://:{MARK}@127.0.0.1/0")
+        patched.setenv(name, f"redis://:{mark}@127.0.0.1/0")
     patched.setenv("HOME", str(folder / "worker-home"))
     patched.setenv("PATH", os.pathsep.join((".", "", str(folder / "programs"), os.environ.get("PATH", os.defpath))))
     patched.chdir(folder / "worker-home" / "work")

@@ -9,12 +9,12 @@ from typing import Final
 
 from orchestrator.local.address import free_port
 from schemas.policy import Rung
-from tests.support.sandboxes import LIBRARIES, NOBODY, needed_python_of_nobody, skip_without
+from tests.support.sandboxes import LIBRARIES, NOBODY, needed_python_of, skip_without
 from tests.support.system import System
 
 ME, NOBODYS = "me", "nobody"
 NAME: Final = "steps"  # of the worker, and of its role
-_LESS: Final[Mapping[Rung, tuple[str, ...]]] = {
+LESS: Final[Mapping[Rung, tuple[str, ...]]] = {
     Rung.BUBBLEWRAP: (),
     Rung.NAMESPACES: ("tests.support.rungless", "bubblewrap"),
     Rung.RLIMITS: ("tests.support.rungless", "landlock"),
@@ -29,10 +29,17 @@ class Commander:
     home: Path
     url: str
 
+    @property
+    def pid(self) -> int:
+        return self.system.processes.child(NAME).pid
+
+    def pids(self) -> list[int]:
+        """The worker and every descendant."""
+        return [self.pid, *_below(self.pid)]
+
     def holds(self) -> dict[str, int]:
         """How much of everything that a command could leave there is."""
-        pids = [self.system.processes.child(NAME).pid]
-        pids += _below(pids[0])
+        pids = self.pids()
         return {
             "processes": len(pids),
             "zombies": sum(_state(pid) == "Z" for pid in pids),
@@ -47,19 +54,30 @@ class Commander:
         return [one.name for one in (self.home / "workspaces").iterdir()]
 
 
-def commander(system: System, user: str, rung: Rung, *, concurrency: int = 2) -> Commander:
+def commander(
+    system: System, user: str, rung: Rung, *, concurrency: int = 2, env: Mapping[str, str] | None = None
+) -> Commander:
     """Start one whose strongest rung is this; it ends with the test, which is skipped where there can be none."""
     skip_without(rung)
-    python = needed_python_of_nobody() if user == NOBODYS else (sys.executable,)
-    celery = (*python, "-m", *_LESS[rung], "celery")
+    uid = NOBODY if user == NOBODYS else None
+    return command_worker(system, uid, *LESS[rung], concurrency=concurrency, env=env)
+
+
+def command_worker(
+    system: System, uid: int | None, *within: str, concurrency: int = 2, env: Mapping[str, str] | None = None
+) -> Commander:
+    """Start one of this user, or of who runs the tests. within: modules that run Celery, with their arguments."""
+    python = (sys.executable,) if uid is None else needed_python_of(uid)
+    celery = (*python, "-m", *within, "celery")
     ledger, port = system.installed.settings.ledger, free_port()
     home = system.processes.cwd / f"home-at-{port}"
     (home / "tmp").mkdir(parents=True)
-    if user == NOBODYS:
+    if uid is not None:
         for path in (home, home / "tmp", *_files_of(ledger)):
-            os.chown(path, NOBODY, NOBODY)
-    env = {"MANDOR_HOME": home, "MANDOR_LEDGER_URL": ledger, "MANDOR_STEPS_PORT": port, "MANDOR_WORKSPACE_SWEEP_S": 1}
-    told = {"PYTHONPATH": LIBRARIES, "TMPDIR": str(home / "tmp"), **{name: str(value) for name, value in env.items()}}
+            os.chown(path, uid, uid)
+    places = {"HOME": home, "LEDGER_URL": ledger, "STEPS_PORT": port, "WORKSPACE_SWEEP_S": 1}
+    told = {f"MANDOR_{name}": str(value) for name, value in places.items()}
+    told |= {"PYTHONPATH": LIBRARIES, "TMPDIR": str(home / "tmp"), **(env or {})}
     system.step_workers.append(NAME)
     system.processes.worker(NAME, queues="steps", concurrency=concurrency, env=told, celery=celery)
     return Commander(system, home, f"http://127.0.0.1:{port}")

@@ -2,13 +2,15 @@
 
 bubblewrap    is not installed: the second rung is the strongest
 landlock      is refused, as by a kernel that is too old: no sandbox works
+namespaces    are refused, as in many containers: bubblewrap is installed, and no start of it works
 """
 
 import ctypes
+import os
 import runpy
 import struct
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from workers.sandbox import host
@@ -25,7 +27,26 @@ def without_bubblewrap() -> None:
 
 def without_landlock() -> None:
     """The kernel's calls for it are forbidden to this process and all it starts."""
-    lines = [(0x20, 0, 0, 0), *seccomp._each_refused(_LANDLOCK), seccomp._ALLOW]
+    _forbid(seccomp._each_refused(_LANDLOCK))
+
+
+def without_namespaces() -> None:
+    """Nor may this process, nor any that it starts, make one."""
+    which, _ = seccomp._MACHINES[os.uname().machine]
+    flags = [(seccomp._LOAD, 0, 0, seccomp._FIRST_AT), (seccomp._ANY_BIT, 0, 1, seccomp._NAMESPACES)]
+    unshare = seccomp._REFUSED["unshare"][which]
+    assert unshare is not None
+    _forbid(
+        (
+            *seccomp._each_refused((unshare,)),
+            *seccomp._when(seccomp._CLONE3[which], [seccomp._refuse(seccomp._NO_SUCH_CALL)]),
+            *seccomp._when(seccomp._CLONE[which], [*flags, seccomp._refuse(1), seccomp._ALLOW]),
+        )
+    )
+
+
+def _forbid(refusals: Iterable[seccomp.Instruction]) -> None:
+    lines = [(0x20, 0, 0, 0), *refusals, seccomp._ALLOW]
     code = b"".join(struct.pack("=HBBI", *one) for one in lines)
     filled = ctypes.create_string_buffer(code, len(code))
     kernel.prctl(kernel.SET_NO_NEW_PRIVS, 1)
@@ -33,7 +54,11 @@ def without_landlock() -> None:
     kernel.call("prctl", _SET_FILTER, _BY_FILTER, said, 0, 0)
 
 
-WITHOUT: Final[Mapping[str, Callable[[], None]]] = {"bubblewrap": without_bubblewrap, "landlock": without_landlock}
+WITHOUT: Final[Mapping[str, Callable[[], None]]] = {
+    "bubblewrap": without_bubblewrap,
+    "landlock": without_landlock,
+    "namespaces": without_namespaces,
+}
 
 
 def main() -> None:

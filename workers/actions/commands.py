@@ -113,14 +113,20 @@ class CommandResult(BaseModel):
     sandboxed: bool
 
 
-@action("run_command", effect="once", attempts=2)  # once more where it was not started, on what works by then
+def is_fenced(policy: Policy, done: CommandResult | None) -> bool:
+    """Whether all of what it wrote is in the workspace: it was in a sandbox, or could only be in one."""
+    return policy.min_rung != Rung.RLIMITS if done is None else done.sandboxed
+
+
+# once more where it was not started, on what works by then
+@action("run_command", effect="once", attempts=2, confined=is_fenced)
 def run_command(params: RunCommand, ctx: Context) -> CommandResult:
     """Run a shell command in the run's workspace."""
     found = ladder.current(settings())
     rung = found.choose(ctx.policy.min_rung) or _refuse(ctx)
     with _nothing_started():
         workspace = ctx.workspace.path
-        filling = Filling(workspace, ctx.policy, ctx.check)
+        filling = Filling(workspace, ctx.policy, ctx.check, _unfenced(rung))
         filling.refuse()  # first: what is too full is not walked through to be handed over
         hand_to(workspace, found.host.uid, found.host.gid)
     job = Job((*_SHELL, params.command), workspace, _limits(params, ctx.policy))
@@ -201,29 +207,29 @@ def _result(ended: Ended, rung: Rung, params: RunCommand, policy: Policy) -> Com
         case Exited(code=0):
             return _success(ended, rung)
         case Exited(code=code):
-            raise CommandFailed(f"the command ended with code {code}{_last_words(ended)}")
+            raise CommandFailed(f"the command ended with code {code}{_more(ended, rung)}")
         case Signalled(number=number):
-            raise CommandKilled(f"signal {number} ended the command{_last_words(ended)}")
+            raise CommandKilled(f"signal {number} ended the command{_more(ended, rung)}")
         case TimedOut():
-            raise _too_slow(ended, params, policy)
+            raise _too_slow(ended, rung, params, policy)
         case Flooded():
-            raise _too_loud(ended, policy)
+            raise _too_loud(ended, rung, policy)
 
 
-def _too_slow(ended: Ended, params: RunCommand, policy: Policy) -> CommandTimedOut:
+def _too_slow(ended: Ended, rung: Rung, params: RunCommand, policy: Policy) -> CommandTimedOut:
     """By the smaller of two limits, which it names."""
     if policy.command_time_s * 1000 < params.timeout_ms:
         limit, path = f"{policy.command_time_s:g} s ({_said_by('command_time_s')})", "params.command"
     else:
         limit, path = f"{params.timeout_ms} ms", "params.timeout_ms"
-    return CommandTimedOut(f"the command was ended at its time limit, {limit}{_last_words(ended)}", path=path)
+    return CommandTimedOut(f"the command was ended at its time limit, {limit}{_more(ended, rung)}", path=path)
 
 
-def _too_loud(ended: Ended, policy: Policy) -> CommandFlooded:
+def _too_loud(ended: Ended, rung: Rung, policy: Policy) -> CommandFlooded:
     total, most = ended.stdout.bytes + ended.stderr.bytes, policy.command_output_bytes
     return CommandFlooded(
         f"the command was ended after {total} bytes of output, at most {most} are allowed "
-        f"({_said_by('command_output_bytes')})",
+        f"({_said_by('command_output_bytes')}){_unfenced(rung)}",
         path="params.command",
         hint="let it write into a file of the workspace",
     )
@@ -248,10 +254,14 @@ def _success(ended: Ended, rung: Rung) -> CommandResult:
     )
 
 
-def _last_words(ended: Ended) -> str:
-    """What the command said last about it."""
+def _more(ended: Ended, rung: Rung) -> str:
+    """Whether nothing fenced it in, and what it said last."""
     said = _text((ended.stderr.head + ended.stderr.tail)[-_SAID_BYTES:]).strip()
-    return f"; its last words: {said}" if said else ""
+    return _unfenced(rung) + (f"; its last words: {said}" if said else "")
+
+
+def _unfenced(rung: Rung) -> str:
+    return "; it had no sandbox" if rung is Rung.RLIMITS else ""
 
 
 def _text(raw: bytes) -> str:

@@ -9,12 +9,19 @@ from orchestrator.settings import env_name
 from workers.context import Context
 from workers.outcomes import NoEffect, PermanentError
 from workers.registry import action
+from workers.workspace import WorkspaceFault
 
 
 class FileTooLarge(PermanentError, NoEffect):
     """The file would exceed the policy's limit; nothing was written."""
 
     kind = "file_too_large"
+
+
+class LeftToWorkspace(PermanentError):
+    """The file cannot be taken away by itself. Trying again may be of no use, and is not needed."""
+
+    kind = "left_to_workspace"
 
 
 class CreateFile(BaseModel):
@@ -41,7 +48,7 @@ def written_path(params: CreateFile) -> str:
     return params.path
 
 
-@action("create_file", effect="idempotent", exclusive=written_path)
+@action("create_file", effect="idempotent", exclusive=written_path, confined=True)
 def create_file(params: CreateFile, ctx: Context) -> CreatedFile:
     """Write a text file in the run's workspace, whole or not at all; an older file of that path is replaced."""
     content = params.content.encode()
@@ -60,8 +67,11 @@ def refuse_larger(size: int, most: int) -> None:
 
 @create_file.compensation
 def remove_file(params: CreateFile, _: CreatedFile | None, ctx: Context) -> None:
-    """Take the file away. A file that a later step has written since is left, and the undo given up."""
-    ctx.workspace.remove(params.path)
+    """Take the file away. What is not the step's own any more, or cannot be reached now, goes with the workspace."""
+    try:
+        ctx.workspace.remove(params.path)
+    except WorkspaceFault as fault:
+        raise LeftToWorkspace(fault.message) from None
 
 
 @create_file.simulate

@@ -1,8 +1,10 @@
 """Which rungs work here, found by starting a sandbox on each; and the strongest of them that policy takes.
 
-Once a process, at its start: children inherit what their worker found. Again, in a child, after a start that failed.
+Once a process, at its start: children inherit what their worker found. Again, in a child, after a start that failed;
+the worker hears what it found.
 """
 
+import mmap
 import os
 import sys
 import tempfile
@@ -98,6 +100,8 @@ def _try(rung: Rung, host: Host) -> str | None:
 # ---- one a process
 
 _found: list[Ladder] = []
+_RUNGS: Final[tuple[Rung | None, ...]] = (None, *Rung)
+_last = mmap.mmap(-1, 1)  # shared with all that are forked from here: what one of them found last, by its place above
 
 
 def current(given: Settings) -> Ladder:
@@ -109,8 +113,14 @@ def look_again(given: Settings) -> Ladder:
     """Try every rung anew, and say what there is."""
     _found[:] = [find(given)]
     ladder = _found[0]
+    _last[0] = _RUNGS.index(ladder.best)
     reasons = tuple(f"{rung}: {why}" for rung, why in ladder.missing.items())
     logs.emit(commands.SandboxFound(ladder.best, reasons) if ladder.best else commands.NoSandbox(reasons))
     if ladder.best is Rung.RLIMITS:
         logs.emit(commands.Unfenced())
     return ladder
+
+
+def last_found() -> Rung | None:
+    """The strongest rung, by whichever looked last of a worker and its children. None: none works, or none looked."""
+    return _RUNGS[_last[0]]
