@@ -5,7 +5,8 @@ import json
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.errors import MandorError
@@ -34,6 +35,7 @@ SETTINGS: Final = {
     "log_level": "WARNING",
 }
 TITLE: Final = "a storm"
+LINES: Final = 30  # of each process, where something does not hold
 READY_S: Final = 300.0  # for whatever is waited for before and after
 
 
@@ -50,12 +52,21 @@ def main(arguments: Sequence[str]) -> int:
         floor = installation.start(Driven())
         floor.patience_s = READY_S
         outcome, figures = _outcome(floor, given.seed, given.runs)
+        if not outcome.passed:
+            print("\n".join(_last_words(home / "logs")), file=sys.stderr)  # noqa: T201
     bound_ms = round(1000 * (LEASE_S + 2 * SWEEP_S))
     told = Report(given.seed, f"{given.runs} runs in a storm", bound_ms, (outcome,))
     print("\n".join([report.line(outcome), *report.wrong(outcome), *report.text(told)]), file=sys.stderr)  # noqa: T201
     if given.json:
         print(json.dumps({**report.as_json(told), "storm": figures}))  # noqa: T201
     return 0 if told.passed else 1
+
+
+def _last_words(logs: Path) -> Iterator[str]:
+    """What each process printed last."""
+    for path in sorted(logs.iterdir()):
+        yield f"== {path.stem}"
+        yield from path.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:]
 
 
 def _read(arguments: Sequence[str]) -> argparse.Namespace:

@@ -96,11 +96,14 @@ def _is_ended(one: Stood) -> bool:
 
 
 def _stood_still(weather: Weather, found: Sequence[Pause]) -> Iterator[Violation]:
-    """Runs that did not move for longer than it may take, twice: who has a step in hand ends it, or loses it; who waits
-    may wait for a frozen worker, and its message may be lost in a queue that others wait in."""
+    """Runs that did not move for longer than it may take, twice: who has a step in hand ends it, or loses it, unless it
+    is told to hold; who waits may wait for a frozen worker, and its message may be lost in a queue that others wait in.
+    """
     given = weather.floor.settings
     reclaimed_s = given.lease_s + 2 * given.sweep_s
     for pause in found:
+        if pause.held and pause.run_id in weather.held:
+            continue
         most_s = PATIENCE * (reclaimed_s + (LASTS_S[1] if pause.held else SLEEPS[1] * reclaimed_s + BACKLOG_S))
         if pause.ms > 1000 * most_s:
             text = f"nothing happened for {pause.ms / 1000:.1f} s between {pause.before} and {pause.behind}"

@@ -169,7 +169,7 @@ def _copies(weather: "Weather", run_id: str) -> Iterator[Dispatch]:
         if message.kind == "step":
             yield replace(message, kind="undo")
             yield replace(message, kind="close")
-    queue = queues.queue(floor.settings.queue_prefix, "plan")
+    queue = queues.queue(floor.settings.prefix, "plan")
     yield Dispatch("plan", usual[0].ref, usual[0].generation, queue=queue, limit_ms=LIMIT_MS)
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from orchestrator import decisions, verdicts
+from orchestrator import decisions
 from orchestrator.client import Client
 from orchestrator.decisions import Desk
 from orchestrator.errors import BrokerUnavailable, LedgerUnavailable, NotFound, StoreError
+from orchestrator.recovery import verdicts
 from orchestrator.store.replies import Duty
 from orchestrator.store.runs import TAKEN_MS
 from tests.support.storm import shapes
@@ -36,13 +37,14 @@ STILL_S: Final = 240.0  # without any run that ends
 SERVER, LOOKS = "server", "looks"  # what may be down, beside processes
 ENDING: Final[tuple[Duty, ...]] = ("leases", "deadlines", "settles")  # what claims and runs are ended by
 MOMENT_MS: Final = 2000  # until a connection that was cut, or a child that was killed, is there again
+FILLED_S: Final = 16.0  # until every slot has work, when nothing else goes on: no longer than anybody may hold a claim
 REST_LEASES: Final = 2  # so long claims may rest, once supervisors look again behind an outage
 
 
 @dataclass
 class Weather:
     """One storm over one installation. losses: of processes; killed: those that are gone, and since when (ms since the
-    epoch); asleep: who is frozen, and until when (monotonic).
+    epoch); asleep: who is frozen, and until when (monotonic); held: runs with a step that holds until it is let go.
     """
 
     floor: Floor
@@ -55,6 +57,7 @@ class Weather:
     sent: dict[str, float] = field(default_factory=dict)
     accepted: dict[str, float] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
     runs: list[Ahead] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -121,23 +124,26 @@ class Weather:
         more.runs = [_wanted(run) for run in ahead]
         self.runs += ahead
         self.scene.runs += more.runs
+        self.held |= set(more.run_ids())
         self.floor.order(Order(f"{run_id}.hold", run_id, "charge", "began", "hold") for run_id in more.run_ids())
         self.floor.submit(more.runs)
-        self._until(lambda: Counter(map(self.floor.worker_of, self.floor.holding(more))) == slots, f"work in {slots}")
+        self._until(
+            lambda: Counter(map(self.floor.worker_of, self.floor.holding(more))) == slots, f"work in {slots}", FILLED_S
+        )
         return more
 
     def _is_calm(self) -> bool:
         """Whether nothing is away, and nothing rests behind that."""
         return not self._down and all(now_ms() > one.ended for one in self.outages)
 
-    def _until(self, look: Callable[[], object], what: str) -> None:
+    def _until(self, look: Callable[[], object], what: str, timeout_s: float | None = None) -> None:
         """Outages are noted meanwhile."""
 
         def looked() -> object:
             self._tend()
             return look()
 
-        self.floor.until(looked, what)
+        self.floor.until(looked, what, timeout_s)
 
     def _tend(self) -> None:
         self._wake()
