@@ -6,7 +6,6 @@ nothing. A process that cannot keep the promises ends at its start, saying which
 
 import itertools
 import json
-import logging
 import os
 import sys
 import time
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from celery import Celery, signals
+from celery.exceptions import CPendingDeprecationWarning
 from kombu import serialization
 from kombu.exceptions import KombuError
 from kombu.utils import json as kombu_json
@@ -28,11 +28,24 @@ from orchestrator.store import Store, open_server, open_store
 from orchestrator.telemetry import events, logs
 from orchestrator.telemetry.text import without_secrets
 
-startup.check_packages()
-startup.check_services(settings())  # Celery would quote what it cannot read, and name no setting
+CONFIG_EXIT: Final = 2
+
+
+def _check_import() -> None:
+    """What would make the import of this module fail. Celery's own command would print its whole stack for it."""
+    try:
+        startup.check_packages()
+        startup.check_services(settings())  # Celery would quote what it cannot read, and name no setting
+    except ConfigError as wrong:
+        if not startup.is_celerys_command(sys.argv[0]):
+            raise
+        print(without_secrets(f"mandor: {wrong}"), file=sys.stderr)  # noqa: T201  # how to log is a setting, too
+        raise SystemExit(CONFIG_EXIT) from None
+
+
+_check_import()
 import celeryconfig  # noqa: E402  # only after the check that it is ours
 
-CONFIG_EXIT: Final = 2
 WAIT_S: Final = 1.0
 TOLD_EVERY: Final = 10
 SWEEP_PATIENCE_S: Final = 3.0  # two of these, for a lost connection and a new one, fit into half a lease
@@ -126,15 +139,12 @@ def speak_plain_json(**_: Any) -> None:
 # ---- starting
 
 
-def _no_ticks(record: logging.LogRecord) -> bool:
-    """Beat tells of every tick, several a second; the supervisors tell when they found something."""
-    return "Sending due task" not in str(record.msg)
-
-
 @signals.setup_logging.connect(weak=False)
 def _configure_logs(logfile: str | None = None, **_: Any) -> None:
     logs.configure(settings(), logfile=logfile)
-    logging.getLogger("celery.beat").addFilter(_no_ticks)
+    from orchestrator import terse  # with libraries that only Celery's processes need
+
+    terse.install()
 
 
 @signals.celeryd_init.connect(weak=False)
@@ -149,8 +159,11 @@ signals.celeryd_init.connect(speak_plain_json, weak=False)
 
 @signals.celeryd_init.connect(weak=False)
 def _log_warnings(**_: Any) -> None:
-    """Celery warns of a few things before its logging is set up, on many lines."""
+    """Celery warns of a few things before its logging is set up, on many lines. What it is going to change in a later
+    release is told with each lost connection, to people who can do nothing about it.
+    """
     logs.configure(settings())
+    warnings.simplefilter("ignore", CPendingDeprecationWarning)
     warnings.showwarning = logs.show_warning
 
 
@@ -160,7 +173,7 @@ def _start_worker(sender: Any, **_: Any) -> None:
 
     given = settings()
     queues = sender.app.amqp.queues
-    control = names.queue(given.queue_prefix, "control")
+    control = names.queue(given.prefix, "control")
     if given.embedded and control in queues.consume_from:
         queues.select_add(queues["celery"])
     launch = startup.Launch(_pool_name(sender.pool_cls), frozenset(queues.consume_from), sender.app.conf, os.environ)

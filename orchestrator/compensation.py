@@ -28,6 +28,13 @@ class GivenUp:
     content: dict[str, Any]
 
 
+def was_given_up(step: StepState, fence: int) -> bool:
+    """Whether this undo stands as given up. Whoever ended it may come to write its letter only when a person has had it
+    begun again, for which there had to be one; about the undo that is under way by then nothing is to be told.
+    """
+    return step.status == StepStatus.COMPENSATION_FAILED and step.undo is not None and step.undo.fence == fence
+
+
 def given_up(views: Reads, ref: RunRef, step: StepState) -> GivenUp:
     """The step, what it did, and why that could not be undone."""
     error = json.loads(views.undo_error(ref, step.id) or "{}")

@@ -61,7 +61,21 @@ def write(
     is read by people: secrets are taken out of it, and nothing else. Raises what the ledger raises; a bell that cannot
     be rung is only logged, for the letter is what counts.
     """
-    letter = DeadLetter(
+    letter = compose(kind, reason, content, ref, step_id)
+    letter_id = ledger.write_letter(letter, dedup_key, settings().namespace)
+    announce(app, letter, letter_id)
+    return letter_id
+
+
+def compose(
+    kind: DeadLetterKind,
+    reason: str,
+    content: Mapping[str, Any],
+    ref: RunRef | None = None,
+    step_id: str | None = None,
+) -> DeadLetter:
+    """A letter that is still to be kept."""
+    return DeadLetter(
         id=str(uuid4()),
         kind=kind,
         run_id=ref.run_id if ref else None,
@@ -70,11 +84,13 @@ def write(
         created_at=time.time_ns() // 1_000_000,
         content=redacted(dict(content), DEEPEST, WHOLE),
     )
-    letter_id = ledger.write_letter(letter, dedup_key, settings().namespace)
+
+
+def announce(app: App, letter: DeadLetter, letter_id: str) -> None:
+    """Ring for a letter that lies in the ledger, where it may be another one that was kept before."""
     if letter_id == letter.id:  # ours is the one that stands
-        emit(events.LetterWritten(kind.value, letter_id))
+        emit(events.LetterWritten(letter.kind.value, letter_id))
     dispatch.ring(app, letter.model_copy(update={"id": letter_id}).bell())
-    return letter_id
 
 
 def about_step(

@@ -1,4 +1,4 @@
-"""What people decide about runs: cancel, pause, resume, retry, approve, resolve.
+"""What people decide about runs: cancel, pause, resume, retry, approve, resolve; and undo, for a dead letter.
 
 Each is written into the ledger first, with its generation, by whom and why; then come effect rows (of a step that is
 resolved, or done again), the store's transition, its messages, and the outcome in the ledger. A supervisor repeats what
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from orchestrator import dispatch, kept, progress, startover
+from orchestrator import dispatch, kept, progress, startover, undoagain
 from orchestrator.dispatch import App
 from orchestrator.errors import DecisionRefused, EffectRefused, NotFound, StoreError
 from orchestrator.ledger import Decision, DecisionOver, EffectState, Ledger, LedgerRun, NotClosed, RowClosed
@@ -22,8 +22,8 @@ from orchestrator.lookup import Lookup
 from orchestrator.settings import settings
 from orchestrator.startover import Again
 from orchestrator.store import Store
-from orchestrator.store.decided import Kept, NoStep, Retried, StillInDoubt, TooLate
-from orchestrator.store.replies import NotDue, OtherGeneration, Publish, UnknownRun, Waiting
+from orchestrator.store.decided import Retried, StillInDoubt, outcome_of
+from orchestrator.store.replies import NotDue, OtherGeneration, Publish, UnknownRun
 from orchestrator.store.views import RunState, StepState
 from orchestrator.telemetry import decided
 from orchestrator.telemetry.logs import emit, identity
@@ -37,6 +37,7 @@ AT_ONCE: Final = 1000  # decisions about one run that are looked at
 # what an outcome begins with when the decision was carried out
 CARRIED_OUT: Final = frozenset(
     {"ending", "waiting", "paused", "resumed", "retried", "again", "noted", "failed", "committed", "skipped"}
+    | {undoagain.BEGUN, undoagain.BEGUN_BEFORE}
 )
 
 
@@ -178,6 +179,14 @@ def start_over(desk: Desk, run_id: str, by: str, reason: str | None, generation:
     return _make(desk, run_id, Order("retry", by, reason), generation, decision_id)
 
 
+def undo_again(
+    desk: Desk, run_id: str, by: str, reason: str | None, given_up: undoagain.GivenUpUndo, decision_id: str
+) -> Decided:
+    """Have a step undone once more whose undo was given up, under an id of its own, as above."""
+    order = Order(undoagain.KIND, by, reason, given_up.step_id, {"fence": given_up.fence})
+    return _make(desk, run_id, order, given_up.generation, decision_id)
+
+
 def _make(
     desk: Desk, run_id: str, order: Order, generation: int | None = None, decision_id: str | None = None
 ) -> Decided:
@@ -272,6 +281,11 @@ def _retry(desk: Desk, row: LedgerRun, decision: Decision) -> str:
     return _told(desk, reply)
 
 
+def _undo_again(desk: Desk, row: LedgerRun, decision: Decision) -> str:
+    reply = undoagain.begin(desk.app, desk.store, desk.ledger, row, decision)
+    return undoagain.BEGUN_BEFORE if isinstance(reply, NotDue) else _told(desk, reply)
+
+
 def _lost_files(desk: Desk, ref: RunRef, decision: Decision, again: Again) -> StepState | None:
     """Files may have gone between the look at them and the row of this decision."""
     staying = startover.staying(desk.store.views.steps(ref), again)
@@ -317,6 +331,7 @@ _CARRIED_OUT_BY: Final[dict[str, Callable[[Desk, LedgerRun, Decision], str]]] = 
     "retry": _retry,
     "approve": _approve,
     "resolve": _resolve,
+    undoagain.KIND: _undo_again,
 }
 
 
@@ -325,18 +340,6 @@ def _told(desk: Desk, reply: object) -> str:
     publish: Publish = getattr(reply, "publish", ())
     dispatch.publish(desk.app, publish)
     return outcome_of(reply)
-
-
-def outcome_of(reply: object) -> str:
-    """A reply as the ledger keeps it: `TooLate("succeeded")` is `too_late:succeeded`."""
-    name = type(reply).__name__.removesuffix("Run")
-    word = "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
-    match reply:
-        case TooLate(about) | Waiting(about) | NotDue(about) | NoStep(about) | Kept(about):
-            return f"{word}:{about}"
-        case OtherGeneration(generation) | Retried(generation):
-            return f"{word}:{generation}"
-    return word
 
 
 # ---- refused before anything is written

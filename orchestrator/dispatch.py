@@ -22,6 +22,7 @@ from celery.exceptions import TimeoutError as NothingYet
 from orchestrator import names
 from orchestrator.app import BrokerRefused
 from orchestrator.errors import StoreUnavailable
+from orchestrator.ledger import Due
 from orchestrator.settings import settings
 from orchestrator.store.replies import Dispatch
 from orchestrator.telemetry import events
@@ -150,7 +151,7 @@ def _plan(app: Celery, member: Dispatch) -> Any:
 
 
 def _settle(app: Celery, ref: RunRef, generation: int) -> Any:
-    queue = names.queue(settings().queue_prefix, "control")
+    queue = names.queue(settings().prefix, "control")
     return _signature(app, names.SETTLE, _ids(ref, generation), task_id=settle_task_id(ref.run_id), queue=queue)
 
 
@@ -253,7 +254,7 @@ def consumed_queues(app: Celery, timeout_s: float) -> set[str]:
 
 def dead_letter_queue() -> str:
     """Where the bells lie. Nobody of ours consumes it."""
-    return names.queue(settings().queue_prefix, "dlq")
+    return names.queue(settings().prefix, "dlq")
 
 
 def ring(app: Celery, bell: Bell) -> bool:
@@ -273,6 +274,30 @@ def _put_bell(producer: Any, queue: str, bell: Bell) -> None:
     producer.publish(bell.model_dump(mode="json"), exchange="", routing_key=queue, serializer="json", retry=True)
     if hasattr(channel, "client"):  # Redis knows no length of a queue; new messages are on the left of the list
         channel.client.ltrim(queue, 0, DLQ_LENGTH - 1)
+
+
+# ---- callbacks
+
+
+def deliveries_waiting(app: Celery) -> int:
+    """Messages about callbacks that nobody has taken yet; 0 while the broker is away, which takes none then."""
+    try:
+        return queue_depth(app, names.queue(settings().prefix, "deliver"))
+    except broker_errors(app):
+        return 0
+
+
+def send_deliveries(app: Celery, wave: Iterable[Due]) -> int:
+    """Have these posted; answers how many messages the broker took. What it did not take is due again by itself."""
+    sent = 0
+    try:
+        for due in wave:
+            fields = {"delivery_id": due.id, "attempts": due.attempts}
+            app.send_task(names.DELIVER, kwargs=fields, ignore_result=True, add_to_parent=False)
+            sent += 1
+    except broker_errors(app) as error:
+        emit(events.PublishFailed(1, type(error).__name__))
+    return sent
 
 
 # ---- submissions

@@ -1,6 +1,6 @@
 """What is wrong with an installation, and how it is mended: every start-up check, and what only a running one shows.
 
-Each examination stands alone: one that finds its service away is a finding, and the others go on.
+Each examination stands alone: one that finds its service away is a finding, and those of other services go on.
 """
 
 import os
@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from orchestrator import app as celery_app
-from orchestrator import dispatch, names, policies, startup, verdicts, verification
+from orchestrator import dispatch, names, policies, startup
+from orchestrator.deliveries import deliver
 from orchestrator.errors import (
     BrokerUnavailable,
     LedgerMissing,
@@ -21,6 +22,7 @@ from orchestrator.errors import (
 )
 from orchestrator.healing import passes
 from orchestrator.ledger import Ledger, open_ledger
+from orchestrator.recovery import verdicts, verification
 from orchestrator.releases import release
 from orchestrator.settings import Settings, unknown_names
 from orchestrator.store import Store, open_server, open_store
@@ -30,8 +32,10 @@ LIBRARIES: Final = ("mandor", "celery", "kombu", "redis", "sqlalchemy", "pydanti
 SKEW_S: Final = 1.0  # beyond it, times in logs and in the store tell different stories
 OLD_DECISION_S: Final = 60.0
 OLD_ENTRY_S: Final = 60.0
+LATE_CALLBACK_S: Final = 600.0
 FULL: Final = 0.9
 ANSWER_S: Final = 2.0
+TRY_S: Final = 2.0  # for each of the four tries of a call to the store: a person waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +63,33 @@ class Patient:
         if epoch is None:
             message = f"the ledger knows no namespace {self.settings.namespace}"
             raise LedgerMissing(message, hint="run `mandor ledger upgrade`")
-        return open_store(self.settings, epoch.epoch)
+        patience_s = min(self.settings.store_timeout_s, TRY_S)
+        return open_store(self.settings.model_copy(update={"store_timeout_s": patience_s}), epoch.epoch)
 
 
 Examination = Callable[[Patient], Iterator[Finding]]
+Looks = tuple[tuple[str, Examination], ...]
 
 
 def examine(settings: Settings, *, servers: bool = True) -> list[Finding]:
     """Look at everything, or at what needs no broker and no store. Raises nothing that a service or a setting could
-    cause.
+    cause. A service that does not answer is waited for once: what else would be asked of it is left out.
     """
     elsewhere = settings.effects_urls.split()
     opened = open_ledger(settings.ledger, patience_s=ANSWER_S, effects_urls=elsewhere)
     patient = Patient(settings, opened, celery_app.app)
-    looks = (*HERE, *THERE) if servers else HERE
-    return [finding for name, look in looks for finding in examined(name, look, patient)]
+    found = [finding for name, look in HERE for finding in examined(name, look, patient)]
+    for looks in THERE if servers else ():
+        found.extend(_until_away(looks, patient))
+    return found
+
+
+def _until_away(looks: Looks, patient: Patient) -> Iterator[Finding]:
+    for name, look in looks:
+        findings = examined(name, look, patient)
+        yield from findings
+        if any(finding.level == "away" for finding in findings):
+            return
 
 
 def examined(name: str, look: Examination, patient: Patient) -> list[Finding]:
@@ -110,6 +126,10 @@ def configuration(patient: Patient) -> Iterator[Finding]:
     yield Finding("configuration", "ok", "settings and Celery's configuration fit together")
     for name in unknown_names():
         yield Finding("configuration", "warning", f"no setting is called {name}", "correct or unset it")
+    given, usual = patient.settings, Settings.model_fields["namespace"].default
+    if given.namespace != usual and given.prefix == f"{usual}.":
+        text = f"namespace {given.namespace} has the queues of {usual}: on a broker with that, each takes its messages"
+        yield Finding("configuration", "warning", text, "unset MANDOR_QUEUE_PREFIX everywhere, or give it another")
 
 
 def policy(patient: Patient) -> Iterator[Finding]:
@@ -161,6 +181,22 @@ def decisions(patient: Patient) -> Iterator[Finding]:
         yield Finding("decisions", "wrong", text, "is beat running, and a worker on the supervise queue?")
     else:
         yield Finding("decisions", "ok", "none waits")
+
+
+def callbacks(patient: Patient) -> Iterator[Finding]:
+    """Ends that are still to be told can be signed, and somebody posts them."""
+    census, now = patient.ledger.census(patient.settings.namespace), patient.ledger.now_ms()
+    late_s = (now - (census.oldest_callback or now)) / 1000
+    waiting = f"{census.callbacks} callbacks wait"
+    if not patient.settings.webhook_secrets.get_secret_value():
+        text = "no secret is set: a submission that names a callback is refused"
+        level: Level = "wrong" if census.callbacks else "ok"
+        yield Finding("callbacks", level, f"{waiting}, and {text}" if census.callbacks else text, deliver.HINT)
+    elif late_s > LATE_CALLBACK_S:
+        text = f"{waiting}, the first has been due for {late_s:.0f} s"
+        yield Finding("callbacks", "warning", text, "is beat running, and a worker on the deliver queue?")
+    else:
+        yield Finding("callbacks", "ok", waiting if census.callbacks else "none waits")
 
 
 # ---- the state store
@@ -278,7 +314,7 @@ def broker(patient: Patient) -> Iterator[Finding]:
 
 
 def _depth(patient: Patient, name: str) -> int:
-    queue = names.queue(patient.settings.queue_prefix, name)
+    queue = names.queue(patient.settings.prefix, name)
     try:
         return dispatch.queue_depth(patient.app, queue)
     except dispatch.broker_errors(patient.app) as error:
@@ -297,10 +333,10 @@ def consumers(patient: Patient) -> Iterator[Finding]:
 
 
 def _full(patient: Patient, name: str) -> str:
-    return names.queue(patient.settings.queue_prefix, name)
+    return names.queue(patient.settings.prefix, name)
 
 
-HERE: Final[tuple[tuple[str, Examination], ...]] = (
+HERE: Final[Looks] = (
     ("packages", packages),
     ("configuration", configuration),
     ("policy", policy),
@@ -308,15 +344,18 @@ HERE: Final[tuple[tuple[str, Examination], ...]] = (
     ("ledger", ledger),
     ("effects", effects),
     ("decisions", decisions),
+    ("callbacks", callbacks),
 )
-THERE: Final[tuple[tuple[str, Examination], ...]] = (
-    ("server", server),
-    ("servers", servers),
-    ("memory", memory),
-    ("clock", clock),
-    ("shards", shards),
-    ("supervisors", supervisors),
-    ("drain", drain),
-    ("broker", broker),
-    ("consumers", consumers),
+# those of one service each
+THERE: Final[tuple[Looks, ...]] = (
+    (
+        ("server", server),
+        ("memory", memory),
+        ("clock", clock),
+        ("shards", shards),
+        ("supervisors", supervisors),
+        ("drain", drain),
+    ),
+    (("servers", servers),),
+    (("broker", broker), ("consumers", consumers)),
 )

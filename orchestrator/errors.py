@@ -9,6 +9,7 @@ MandorError                      kind, message, path, hint
 │   ├── StoreUnavailable         Redis did not answer within the knowing retries
 │   ├── StoreMoved               this is another server than the one whose state was verified
 │   ├── StoreAmnesia             this server does not remember our epoch
+│   ├── NotBuiltYet              this run is being built again from the ledger
 │   └── StoreRefused             the server holds too many undrained entries, or the run is malformed
 ├── LedgerError
 │   ├── LedgerUnavailable        the database did not answer
@@ -19,16 +20,21 @@ MandorError                      kind, message, path, hint
 └── NotFound                     no such run, step or letter
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 
 class MandorError(Exception):
     """Base of the tree.
 
     kind: one stable word for programs; message: what is wrong; path: the field or setting it is about;
     hint: what to do next. All three are in `args`, from which Celery's JSON results and pickle make the error again: a
-    subclass whose constructor takes something else says there what it takes.
+    subclass whose constructor takes something else says there what it takes. done: what a command had done by then.
     """
 
     kind = "error"
+    done: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, message: str, path: str | None = None, hint: str | None = None) -> None:
         super().__init__(*((message,) if path is None and hint is None else (message, path, hint)))
@@ -89,6 +95,10 @@ class StoreMoved(StoreError):
 
 class StoreAmnesia(StoreError):
     kind = "store_amnesia"
+
+
+class NotBuiltYet(StoreError):
+    kind = "not_built_yet"
 
 
 class StoreRefused(StoreError):

@@ -103,7 +103,7 @@ class Gauges:
     # ---- the ledger
 
     def _ledger(self) -> Iterator[Metric]:
-        census, now = self._services.ledger.census(), self._services.ledger.now_ms()
+        census, now = self._services.ledger.census(self._settings.namespace), self._services.ledger.now_ms()
         yield _gauge("mandor_runs_open", "Runs without an end in the ledger.", census.open_runs)
         yield _gauge("mandor_runs_open_oldest_seconds", "Age of the oldest of them.", _age_s(now, census.oldest_run))
         yield _gauge("mandor_decisions_waiting", "Decisions that were not carried out yet.", census.decisions)
@@ -112,10 +112,14 @@ class Gauges:
         letters = {kind.value: census.letters.get(kind.value, 0) for kind in DeadLetterKind}
         yield labelled("mandor_dead_letters", "Letters that nobody has dealt with.", "kind", letters)
 
+        yield _gauge("mandor_callbacks_waiting", "Ends of runs that are still to be told.", census.callbacks)
+        late_s = _age_s(now, census.oldest_callback)
+        yield _gauge("mandor_callbacks_overdue_seconds", "Since when the first of them is due.", late_s)
+
     # ---- what only both together know
 
     def _both(self) -> Iterator[Metric]:
-        store, census = self._services.store, self._services.ledger.census()
+        store, census = self._services.store, self._services.ledger.census(self._settings.namespace)
         late, lag_s = past_bound(store, census, self._settings), ledger_lag_s(store)
         yield _gauge("mandor_runs_past_bound", "Open runs that should have ended by now, whatever happened.", late)
         yield _gauge("mandor_ledger_lag_seconds", "Since when a transition waits for the ledger to know.", lag_s)
@@ -133,7 +137,7 @@ class Gauges:
 
     def _oldest_s(self, name: str) -> float | None:
         """Since when the store says that it was sent; of others, since when it has been the oldest one here."""
-        waiting = dispatch.oldest_message(self._app, names.queue(self._settings.queue_prefix, name))
+        waiting = dispatch.oldest_message(self._app, names.queue(self._settings.prefix, name))
         if waiting is None:
             self._first_seen.pop(name, None)
             return None

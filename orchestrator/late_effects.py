@@ -30,6 +30,7 @@ from schemas.states import RUN_TERMINAL, EffectClass, StepStatus
 
 NAME = "late-effects"
 REASON = "late_effect"
+UNDO_REASON = "a late effect of"  # what reasons of letters about undos begin with here
 LOST = {"kind": "worker_lost", "message": "the worker that undid it was lost"}
 FORGOTTEN = {"kind": "forgotten", "message": "the state store has forgotten the run"}
 
@@ -193,13 +194,13 @@ def given_up(store: Store, ref: RunRef, step: StepState, fence: int, error: Mapp
         "idempotency_key": late_key(ref.run_id, step, fence),
         "step": json.loads(text) if text else None,
     }
-    reason = f"a late effect of {step.id} ({step.action}) could not be undone: {error['message']}"
+    reason = f"{UNDO_REASON} {step.id} ({step.action}) could not be undone: {error['message']}"
     return GivenUp(reason, dedup_key(ref.run_id, step.id, fence), content)
 
 
 def forgotten(late: Late) -> GivenUp:
     """The same where nothing but the row is left."""
-    reason = f"a late effect of {late.step_id} could not be undone: {FORGOTTEN['message']}"
+    reason = f"{UNDO_REASON} {late.step_id} could not be undone: {FORGOTTEN['message']}"
     content = {"fence": late.fence, "in_doubt": True, "error": FORGOTTEN}
     return GivenUp(reason, dedup_key(late.run_id, late.step_id, late.fence), content)
 

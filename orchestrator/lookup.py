@@ -7,13 +7,23 @@ from typing import Any, Final, NoReturn
 
 from orchestrator import bound, recalled
 from orchestrator.errors import NotFound
-from orchestrator.ledger import Ledger, LedgerRun
+from orchestrator.ledger import Delivery, DeliveryState, Ledger, LedgerRun
 from orchestrator.recalled import Recalled
 from orchestrator.settings import settings
 from orchestrator.store import Store
 from orchestrator.store.views import UNDO, Event, RunState, StepState, UndoState
 from schemas.ids import RunRef, is_run_id
-from schemas.run import ArtifactView, CompensationView, ErrorView, EventView, LetterView, LimitsView, RunView, StepView
+from schemas.run import (
+    ArtifactView,
+    CallbackView,
+    CompensationView,
+    ErrorView,
+    EventView,
+    LetterView,
+    LimitsView,
+    RunView,
+    StepView,
+)
 from schemas.states import RunStatus, StepStatus
 
 LETTERS: Final = 100  # of one run; more would say nothing new
@@ -51,11 +61,14 @@ class Lookup:
         """The whole run. Once the store has let it go, as the ledger was told of it."""
         row = self.find(run_id)
         kept = tuple(ArtifactView(**asdict(one)) for one in self._ledger.files.kept(row.run_id))
-        return self._without_artifacts(row).model_copy(update={"artifacts": kept})
+        told = callback_view(row.callback, self._ledger.deliveries.newest_of(row.run_id)) if row.callback else None
+        return self._itself(row).model_copy(update={"artifacts": kept, "callback": told})
 
-    def _without_artifacts(self, row: LedgerRun) -> RunView:
+    def _itself(self, row: LedgerRun) -> RunView:
         letters = tuple(
-            LetterView(id=letter.id, kind=letter.kind, step_id=letter.step_id, reason=letter.reason)
+            LetterView(
+                id=letter.id, kind=letter.kind, step_id=letter.step_id, reason=letter.reason, status=letter.status
+            )
             for letter in self._ledger.letters(LETTERS, run_id=row.run_id)
         )
         state = self.state(row)
@@ -92,6 +105,23 @@ class Lookup:
         ended = f"it ended as {row.status}" if row.ended_at else "it is not there yet"
         message = f"neither state store nor ledger has the steps of run {row.run_id}: {ended}"
         raise NotFound(message, path="run_id", hint="`mandor run show` tells what is left of it")
+
+
+def callback_view(url: str, told: Delivery | None) -> CallbackView:
+    """Where telling the end of a run stands."""
+    if told is None:
+        return CallbackView(url=url, state="waits_for_end")
+    return CallbackView(
+        url=told.url,
+        state=told.state.value,
+        id=told.id,
+        generation=told.generation,
+        attempts=told.attempts,
+        status_code=told.status_code,
+        error=told.error,
+        due_at=told.due_at if told.state is DeliveryState.PENDING else None,
+        done_at=told.done_at,
+    )
 
 
 def remembered(row: LedgerRun, letters: tuple[LetterView, ...]) -> RunView:

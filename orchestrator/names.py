@@ -9,6 +9,7 @@ STEP: Final = "workers.step"
 UNDO: Final = "workers.undo"
 UNDO_LATE: Final = "workers.undo_late"
 CLOSE: Final = "workers.close"
+DELIVER: Final = "orchestrator.deliver"
 
 # one beat entry, one task and one file in orchestrator/supervisors each
 SUPERVISORS: Final = (
@@ -22,10 +23,11 @@ SUPERVISORS: Final = (
     "trigger-compensation",
     "drain-ledger",
     "audit-runs",
+    "deliver-callbacks",
     "prune-ledger",
 )
 
-QUEUES: Final = ("plan", "steps", "control", "supervise", "dlq")
+QUEUES: Final = ("plan", "steps", "control", "supervise", "deliver", "dlq")
 
 
 def queue(prefix: str, name: str) -> str:

@@ -1,31 +1,37 @@
 """What a replay of a dead letter is, by its kind: looked at before anybody decides, and carried out afterwards.
 
 A plan or a submission is submitted again, as a run whose id derives from the letter; a step is what its run is started
-over for. Looking writes nothing: it raises DecisionRefused, SubmissionRefused or PayloadDrift, naming the fields. What
-is carried out may be repeated, and may come too late: then it says so in its outcome.
+over for; a callback is posted again, under its own id. Looking writes nothing: it raises DecisionRefused,
+SubmissionRefused or PayloadDrift, naming the fields. What is carried out may be repeated, and may come too late: then
+it says so in its outcome.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from orchestrator import decisions, late_effects, submission
+from orchestrator import decisions, late_effects, submission, undoagain
 from orchestrator.admission import validate_handoff
 from orchestrator.admission.catalogue import Catalogue
 from orchestrator.decisions import Desk
 from orchestrator.errors import DecisionRefused, NotFound, SubmissionRefused
-from orchestrator.ledger import LedgerRun, LetterDecision
+from orchestrator.ledger import Delivery, DeliveryState, LedgerRun, LetterDecision
 from orchestrator.policies import FROM_BROKER
 from orchestrator.settings import settings
 from orchestrator.telemetry.text import HIDDEN
+from orchestrator.undoagain import GivenUpUndo
 from schemas.canonical import NotCanonical, parse_json
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.run import Submission, submission_text
-from schemas.states import RunStatus
+from schemas.states import RUN_RETRIABLE, RunStatus
 
-CARRIED_OUT: Final = frozenset({"submitted", "retried"})
+POSTED_AGAIN: Final = "posted_again"
+POSTED_BEFORE: Final = "posted_before"
+CARRIED_OUT: Final = frozenset(
+    {"submitted", "retried", undoagain.BEGUN, undoagain.BEGUN_BEFORE, POSTED_AGAIN, POSTED_BEFORE}
+)
 MOST_BYTES: Final = 64 * 1024 * 1024  # far above any limit a submission can have
 
 
@@ -59,21 +65,21 @@ def look(desk: Desk, letter: DeadLetter, wish: Wish) -> dict[str, Any]:
             return _of_submission(letter, wish)
     if wish:
         raise DecisionRefused(
-            f"a letter about a {letter.kind} has nothing to edit, nor a planner",
+            f"a letter of kind {letter.kind} has nothing to edit, nor a planner",
             path="planner" if wish.planner else "edited",
             hint="replay it as it is",
         )
     if letter.kind is DeadLetterKind.STEP:
         return _of_step(desk, letter)
-    raise DecisionRefused(_NO_REPLAY[letter.kind], path="letter_id", hint=_DROP.format(letter=letter))
+    if letter.kind is DeadLetterKind.DELIVERY:
+        return _of_delivery(desk, letter)
+    if letter.kind is DeadLetterKind.UNDO:
+        return {"way": "undo", **asdict(undoagain.look(desk.ledger, desk.store, letter))}
+    message = "nobody could read this message, so nobody can say what it was to do"
+    raise DecisionRefused(message, path="letter_id", hint=_DROP.format(letter=letter))
 
 
 _DROP: Final = "if there is nothing to be done: `mandor dlq drop {letter.id} --reason …`"
-_NO_REPLAY: Final[dict[str, str]] = {
-    DeadLetterKind.MESSAGE: "nobody could read this message, so nobody can say what it was to do",
-    DeadLetterKind.DELIVERY: "there is nothing yet that would deliver it again",
-    DeadLetterKind.UNDO: "an undo that was given up is not begun again: take its effect back by hand",
-}
 
 
 def _of_plan(desk: Desk, letter: DeadLetter, wish: Wish) -> dict[str, Any]:
@@ -188,7 +194,32 @@ def _of_step(desk: Desk, letter: DeadLetter) -> dict[str, Any]:
         )
     if isinstance(generation, int) and desk.lookup.newest_generation(row) > generation:
         return {"way": "retry", "generation": generation}
-    return {"way": "retry", "generation": decisions.may_retry(desk, run_id)[0].generation}
+    try:
+        return {"way": "retry", "generation": decisions.may_retry(desk, run_id)[0].generation}
+    except (DecisionRefused, NotFound) as refused:
+        if (row.status in RUN_RETRIABLE and desk.lookup.state(row) is not None) or row.ended_at is None:
+            raise
+        hint = f"submit it again, then `mandor dlq drop {letter.id} --reason …`"
+        raise DecisionRefused(refused.message, path="letter_id", hint=hint) from None
+
+
+def _of_delivery(desk: Desk, letter: DeadLetter) -> dict[str, Any]:
+    delivery_id, attempts = str(letter.content.get("delivery_id")), int(letter.content.get("attempts", 0))
+    told = desk.ledger.deliveries.one(delivery_id)
+    if told is None:
+        message = f"the ledger has let go of run {letter.run_id}, and with it of what was to be told"
+        raise DecisionRefused(message, path="letter_id", hint=_DROP.format(letter=letter))
+    if not _stands_behind(told, attempts):
+        message = f"callback {delivery_id} is {_word_of(told)}, after what was done since this letter was written"
+        raise DecisionRefused(message, path="letter_id", hint=f"see `mandor run show {letter.run_id}`")
+    return {"way": "post", "delivery_id": delivery_id, "attempts": attempts}
+
+
+def _stands_behind(told: Delivery, attempts: int) -> bool:
+    """Given up after so many attempts, or posted again since, perhaps by somebody who replays the letter just now."""
+    if told.state is DeliveryState.PENDING:
+        return told.attempts_before == attempts
+    return told.state is DeliveryState.GIVEN_UP and told.attempts == attempts
 
 
 # ---- carried out
@@ -231,4 +262,32 @@ def _start_over(desk: Desk, letter: DeadLetter, decision: LetterDecision, detail
     return decided.outcome if decided.carried_out else f"refused:{decided.outcome}"
 
 
-_WAYS: Final = {"submit": _submit, "retry": _start_over}
+def _undo_again(desk: Desk, letter: DeadLetter, decision: LetterDecision, details: Mapping[str, Any]) -> str:
+    given_up = GivenUpUndo(details["step_id"], details["fence"], details["generation"])
+    run_id, effect = letter.run_id or "", letter.content.get("effect")
+    is_new = desk.ledger.decision(decision.id) is None  # else the undo that it began may be under way
+    if is_new and undoagain.is_in_doubt(desk.ledger, run_id, given_up.step_id, effect):
+        return f"refused:in_doubt:{given_up.step_id}"
+    try:
+        decided = decisions.undo_again(desk, run_id, decision.made_by, decision.reason, given_up, decision.id)
+    except NotFound as gone:
+        return f"refused:{gone.message}"
+    return decided.outcome if decided.carried_out else f"refused:{decided.outcome}"
+
+
+def _post_again(desk: Desk, letter: DeadLetter, _: LetterDecision, details: Mapping[str, Any]) -> str:
+    """What was given up after so many attempts is owed anew, once: behind it the row says that a round began there."""
+    desk.ledger.deliveries.send_again(details["delivery_id"], given_up_after=details["attempts"])
+    told = desk.ledger.deliveries.one(details["delivery_id"])
+    if told is None:
+        return f"refused:the ledger has let go of run {letter.run_id}"
+    if told.attempts_before != details["attempts"]:
+        return f"{POSTED_BEFORE}:{_word_of(told)}"
+    return f"{POSTED_AGAIN}:{told.id}"
+
+
+def _word_of(told: Delivery) -> str:
+    return told.state.value.replace("_", " ")
+
+
+_WAYS: Final = {"submit": _submit, "retry": _start_over, "undo": _undo_again, "post": _post_again}

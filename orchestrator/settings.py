@@ -7,11 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from orchestrator.deliveries import guard, signature
 from orchestrator.errors import ConfigError
 from orchestrator.home import embedded_url
 from schemas.policy import PROTECTED_NAMES, Rung
@@ -55,7 +56,9 @@ class Settings(BaseSettings):
     )
     effects_urls: str = Field("", description="databases of transactional actions' own effects, separated by blanks")
     namespace: str = Field("mandor", pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$", description="first part of every key")
-    queue_prefix: str = Field("mandor.", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="first part of every queue")
+    queue_prefix: str = Field(
+        "", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="first part of every queue; empty: the namespace and a dot"
+    )
     shards: int = Field(16, ge=1, le=256, description="hash slots the runs are spread over; fixed once")
     embedded: bool = Field(False, description="the server is our own: control listens on Celery's default queue too")
 
@@ -130,6 +133,17 @@ class Settings(BaseSettings):
     # below planner_timeout_s, so that a silent model is told as such and not as a planner that ran out of time
     llm_timeout_s: Seconds = Field(100.0, description="one request to the model")
 
+    # callbacks: nine attempts, the first at once, are spread over most of a day; a receiver may be down overnight
+    webhook_secrets: SecretStr = Field(
+        SecretStr(""), description="what callbacks are signed with: one secret, or the new and the old one; empty: none"
+    )
+    webhook_allowed: str = Field("", description="hosts and networks that callbacks may go to besides the internet")
+    webhook_attempts: int = Field(9, ge=1, le=100, description="tries of a callback in all")
+    webhook_backoff_s: Seconds = Field(10.0, description="before the second try; four times as long before each other")
+    webhook_backoff_max_s: Seconds = Field(28_800.0, description="where that stops growing; most of Retry-After, too")
+    # a receiver answers first and works afterwards; who is slower keeps a child from other callbacks
+    webhook_timeout_s: Seconds = Field(15.0, description="one try, from the look for the host to the answer")
+
     # a message is presumed lost after this long without a claim; doubles with each check
     dispatch_check_s: Seconds = Field(10.0, description="when a message that nobody claimed is looked for first")
     dispatch_deadline_s: Seconds = Field(600.0, description="how long a step waits for its action, or for the ledger")
@@ -139,7 +153,7 @@ class Settings(BaseSettings):
     ledger_runs_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a finished run")
     ledger_letters_d: int = Field(90, ge=1, le=36_500, description="days that the ledger keeps a dead letter")
     prune_s: Seconds = Field(60.0, description="from one look for what is too old to keep to the next")
-    store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included")
+    store_timeout_s: Seconds = Field(5.0, description="one Redis call, connecting included; a call is tried four times")
     audit_s: Seconds = Field(600.0, description="from one look for each open run to the next")
     restore: bool = Field(True, description="build again what the state store forgot, without being asked")
     undrained_most: Count = Field(100_000, description="transitions of a shard that wait for the ledger, at most")
@@ -155,6 +169,7 @@ class Settings(BaseSettings):
     supervise_port: int = Field(9631, ge=0, le=65_535, description="port of workers on `supervise`; 0: none")
     control_port: int = Field(9632, ge=0, le=65_535, description="port of workers on `control`; 0: none")
     planner_port: int = Field(9633, ge=0, le=65_535, description="port of workers on `plan`; 0: none")
+    deliver_port: int = Field(9635, ge=0, le=65_535, description="port of workers on `deliver`; 0: none")
     steps_port: int = Field(9634, ge=0, le=65_535, description="port of all other workers; 0: none")
     health_every_s: Seconds = Field(10.0, description="from one look at the services to the next")
     # an event loop that stands still, or a child that takes no work: a minute is longer than any honest pause
@@ -178,6 +193,11 @@ class Settings(BaseSettings):
         return init_settings, env_settings, HomeSource(settings_cls)
 
     @property
+    def prefix(self) -> str:
+        """The first part of every queue."""
+        return self.queue_prefix or f"{self.namespace}."
+
+    @property
     def broker(self) -> str:
         return self.broker_url or self.redis_url
 
@@ -188,6 +208,18 @@ class Settings(BaseSettings):
     @property
     def ledger(self) -> str:
         return self.ledger_url or f"sqlite:///{self.home.absolute() / 'ledger.db'}"
+
+    @field_validator("webhook_secrets")
+    @classmethod
+    def _secrets_can_sign(cls, given: SecretStr) -> SecretStr:
+        signature.read_keys(given.get_secret_value())
+        return given
+
+    @field_validator("webhook_allowed")
+    @classmethod
+    def _allowed_can_be_read(cls, given: str) -> str:
+        guard.read_allowed(given)
+        return given
 
     @model_validator(mode="after")
     def relations(self) -> Self:
@@ -240,6 +272,12 @@ def _broken(given: Settings) -> Iterator[Broken]:
             given.workspace_keep_s <= given.ledger_runs_d * 86_400,
             ("ledger_runs_d",),
             "files would outlast what is known of their run",
+        ),
+        (
+            "webhook_backoff_s",
+            given.webhook_backoff_s <= given.webhook_backoff_max_s,
+            ("webhook_backoff_max_s",),
+            "the first wait exceeds the longest",
         ),
         ("timeout_s", given.timeout_s < given.deadline_s, ("deadline_s",), "one attempt may not outlast its run"),
     )

@@ -76,6 +76,12 @@ def check_packages(found: Mapping[str, str | None] | None = None, home: Path | N
             )
 
 
+def is_celerys_command(program: str) -> bool:
+    """Whether `celery …`, or `python -m celery …`, was started: sys.argv[0] says so."""
+    path = Path(program)
+    return "celery" in (path.name, path.parent.name)
+
+
 def _origin(name: str) -> str | None:
     spec = find_spec(name)
     return spec.origin if spec else None

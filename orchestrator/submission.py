@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from orchestrator import dead_letters, dispatch, names, policies
+from orchestrator.deliveries import door
 from orchestrator.dispatch import App
 from orchestrator.errors import StoreRefused, SubmissionConflict, SubmissionRefused
 from orchestrator.ledger import AcceptedRun, ConflictingSubmission, Ledger, LedgerRun
@@ -91,6 +92,7 @@ def to_accept(submission: Submission, policy: Policy, principal: str, fallback_i
         deadline_ms=round(policy.deadline_s * 1000),
         planner=submission.planner,
         namespace=namespace,
+        callback=submission.callback,
     )
 
 
@@ -109,7 +111,7 @@ def to_create(row: LedgerRun, settings: Settings) -> NewRun:
         planner=sent.planner or "",
         on_failure=policy.failing.value,
         deadline_ms=row.deadline_ms,
-        queue=names.queue(settings.queue_prefix, "plan"),
+        queue=names.queue(settings.prefix, "plan"),
         limit_ms=_ms(settings.planner_timeout_s),
         stop_grace_ms=_ms(policy.stop_grace_s),
         lease_ms=_ms(settings.lease_s),
@@ -139,12 +141,13 @@ def submit(
 ) -> SubmitAnswer:
     """Accept a submission once.
 
-    SubmissionRefused: the policy does not allow it; SubmissionConflict: its request_id belongs to another submission.
-    LedgerUnavailable, StoreRefused (the ledger is too far behind): nothing was accepted. StoreUnavailable: it may be
-    remembered; repeat it to create the run.
+    SubmissionRefused: the policy does not allow it, or nothing would be posted to its callback; SubmissionConflict: its
+    request_id belongs to another submission. LedgerUnavailable, StoreRefused (the ledger is too far behind): nothing
+    was accepted. StoreUnavailable: it may be remembered; repeat it to create the run.
     """
     policy, layers = _resolved(ledger, submission, settings, principal, fallback_id)
     accepting = to_accept(submission, policy, principal, fallback_id, settings.namespace)
+    _refuse_callback(ledger, settings, accepting)
     _refuse_beyond_the_lag(store, settings, accepting.run_id)
     row = _remember(ledger, accepting)
     bind(run_id=row.run_id, session_id=row.session_id, request_id=row.request_id, policy_hash=row.policy_hash)
@@ -168,6 +171,18 @@ def _resolved(
             raise
         return Policy.model_validate_json(row.policy_text), ()
     return resolved[-1].policy, policies.heard(resolved)
+
+
+def _refuse_callback(ledger: Ledger, settings: Settings, accepting: AcceptedRun) -> None:
+    """SubmissionRefused: the end would be told to nobody. Not of a run that was accepted before, whatever holds now."""
+    found = door.fault_of(accepting.callback, settings) if accepting.callback is not None else None
+    if found is None:
+        return
+    row = ledger.run(accepting.run_id)
+    if row is None or row.submission_hash != accepting.submission_hash:
+        refused = refusal([found[0]])
+        refused.hint = found[1]
+        raise refused
 
 
 def _refuse_beyond_the_lag(store: Store, settings: Settings, run_id: str) -> None:

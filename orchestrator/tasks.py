@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from celery import Task, bootsteps
 from celery.exceptions import Ignore, Reject
@@ -14,7 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator import dead_letters, dispatch, envelopes, names, progress, startup, submission
 from orchestrator.app import app, ledger, store, sweep_ledger
+from orchestrator.deliveries import deliver as delivering
 from orchestrator.errors import (
+    ConfigError,
     LedgerUnavailable,
     MandorError,
     StoreAmnesia,
@@ -25,10 +27,12 @@ from orchestrator.errors import (
     SubmissionConflict,
     SubmissionRefused,
 )
+from orchestrator.ledger import Due
 from orchestrator.settings import settings
 from orchestrator.supervisors import (
     apply_decisions,
     audit_runs,
+    deliver_callbacks,
     drain_ledger,
     end_waits,
     enforce_deadlines,
@@ -43,7 +47,7 @@ from orchestrator.supervisors.passes import Counts
 from orchestrator.telemetry import events
 from orchestrator.telemetry.logs import emit, identity
 from schemas.issues import issues_of
-from schemas.messages import SettleMessage
+from schemas.messages import DeliverMessage, SettleMessage, TickMessage
 
 STORE_PAUSE_S = 1.0
 Message = TypeVar("Message", bound=BaseModel)
@@ -72,12 +76,12 @@ def _kept_in_queue() -> Iterator[None]:
 
 
 @contextmanager
-def _due_anyway() -> Iterator[None]:
-    """For what a supervisor repeats: an outage is logged once, and the message is done with."""
+def _due_anyway(name: str) -> Iterator[None]:
+    """For what a supervisor repeats: an outage is logged once, under this name, and the message is done with."""
     try:
         yield
-    except (StoreMoved, StoreAmnesia, StoreUnavailable, LedgerUnavailable) as error:
-        emit(events.PassFailed("control", error.kind, events.where(error)))
+    except (StoreMoved, StoreAmnesia, StoreUnavailable, LedgerUnavailable, ConfigError) as error:
+        emit(events.PassFailed(name, error.kind, events.where(error)))
         raise Ignore(error.kind) from error
 
 
@@ -207,11 +211,15 @@ def read_message(task: Any, model: type[Message], fields: dict[str, Any]) -> Mes
         return model.model_validate(fields)
     except ValidationError as wrong:
         first = issues_of(wrong)[0]
-        reason = f"not a message for {task.name}: {first.path}: {first.message}"
-        headers = {"id": task.request.id, "task": task.name}
-        queue = str((task.request.delivery_info or {}).get("routing_key", ""))
-        dead_letters.unreadable(app, ledger(), queue, headers, repr(fields), reason)
-        raise Ignore(reason) from None
+        _lay_aside(task, repr(fields), f"{first.path}: {first.message}")
+
+
+def _lay_aside(task: Any, content: str, fault: str) -> NoReturn:
+    reason = f"not a message for {task.name}: {fault}"
+    headers = {"id": task.request.id, "task": task.name}
+    queue = str((task.request.delivery_info or {}).get("routing_key", ""))
+    dead_letters.unreadable(app, ledger(), queue, headers, content, reason)
+    raise Ignore(reason) from None
 
 
 class SubmitRequest(Request):
@@ -227,15 +235,22 @@ class SubmitRequest(Request):
 
 
 class AnyFields(Task):
-    """Hands on whatever fields a message has, also one called `self`, which Celery itself stumbles over."""
+    """Hands on whatever fields a message has, also one called `self`, which Celery itself stumbles over. What has
+    arguments without names is laid aside, unless the task sees to them itself.
+    """
+
+    takes_arguments = False
 
     def __call__(self, /, *args: Any, **fields: Any) -> Any:
+        if args and not self.takes_arguments:
+            _lay_aside(self, repr((args, fields)), "args: all of a message is in its fields")
         return self.run(*args, **fields)
 
 
 class SubmitTask(AnyFields):
     """Receives submissions without showing them."""
 
+    takes_arguments = True
     Request = SubmitRequest
 
 
@@ -258,16 +273,39 @@ def submit(self: Any, /, *args: Any, **fields: Any) -> dict[str, Any]:
 def settle(self: Any, /, **fields: Any) -> None:
     """See whether a run has ended: sent by its last step, and by its chord."""
     message = read_message(self, SettleMessage, fields)
-    with identity(job_id=self.request.id, run_id=message.run_id), _due_anyway():
+    with identity(job_id=self.request.id, run_id=message.run_id), _due_anyway("settle"):
         progress.settle(app, store(), ledger(), message.ref, message.generation)
+
+
+@app.task(
+    name=names.DELIVER,
+    bind=True,
+    base=AnyFields,
+    typing=False,
+    ignore_result=True,
+    time_limit=delivering.hold_s(settings()),
+)
+def deliver(self: Any, /, **fields: Any) -> None:
+    """Make one attempt to tell the end of a run to whoever wants to know."""
+    message = read_message(self, DeliverMessage, fields)
+    with identity(job_id=self.request.id), _due_anyway("deliver"):
+        delivering.deliver(app, ledger(), settings(), Due(message.delivery_id, message.attempts))
 
 
 def _supervisor(name: str, run_once: Callable[[], Counts]) -> None:
     # no events: several ticks a second would soon be all that Flower remembers
-    @app.task(name=names.supervisor_task(name), bind=True, ignore_result=True, send_events=False)
-    def sweep(self: Any) -> None:
+    @app.task(
+        name=names.supervisor_task(name),
+        bind=True,
+        base=AnyFields,
+        typing=False,
+        ignore_result=True,
+        send_events=False,
+    )
+    def sweep(self: Any, /, **fields: Any) -> None:
+        read_message(self, TickMessage, fields)
         started = time.monotonic()
-        with identity(job_id=self.request.id), _due_anyway():
+        with identity(job_id=self.request.id), _due_anyway(name):
             counts = run_once()
             if counts.taken or counts.failed:
                 emit(events.PassDone(name, round((time.monotonic() - started) * 1000), counts.as_dict()))
@@ -289,4 +327,5 @@ _supervisor(apply_decisions.NAME, lambda: apply_decisions.run_once(app, store(),
 _supervisor(trigger_compensation.NAME, lambda: trigger_compensation.run_once(app, store(), sweep_ledger(), settings()))
 _supervisor(drain_ledger.NAME, lambda: drain_ledger.run_once(store(), sweep_ledger(), settings()))
 _supervisor(audit_runs.NAME, lambda: audit_runs.run_once(app, store(), sweep_ledger(), settings()))
+_supervisor(deliver_callbacks.NAME, lambda: deliver_callbacks.run_once(app, sweep_ledger(), settings()))
 _supervisor(prune_ledger.NAME, lambda: prune_ledger.run_once(sweep_ledger(), settings()))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from orchestrator import replays
+from orchestrator import outcomes, replays
 from orchestrator.decisions import Desk
-from orchestrator.errors import DecisionRefused, LedgerUnavailable, MandorError, NotFound, StoreError
+from orchestrator.errors import DecisionRefused, LedgerUnavailable, MandorError, NotBuiltYet, NotFound, StoreError
 from orchestrator.ledger import Ledger, LetterDecision, LetterFilter, ListedLetter, Taken
 from orchestrator.replays import AS_IT_WAS, Wish
 from orchestrator.telemetry import decided
@@ -97,6 +97,8 @@ def replay(desk: Desk, letter_id: str, by: str, reason: str | None = None, wish:
     emit(decided.LetterDecided(made.kind, made.made_by, letter.id))
     try:
         return _dealt(letter, made, carry_out(desk, letter, made), made_now=True)
+    except NotBuiltYet:  # it is kept until then, like all that waits for the store, which is not away for others
+        return _dealt(letter, made, None, made_now=True)
     except StoreError as away:
         away.also("the decision is kept, and carried out when this is mended")
         raise
@@ -108,6 +110,10 @@ def foresee(desk: Desk, letter_id: str, wish: Wish = AS_IT_WAS) -> str:
     details = replays.look(desk, letter, wish)
     if details["way"] == "submit":
         return f"submit run {details['run_id']}"
+    if details["way"] == "post":
+        return f"post callback {details['delivery_id']} again"
+    if details["way"] == "undo":
+        return f"undo step {letter.step_id} of run {letter.run_id} again"
     return f"start run {letter.run_id} over, from generation {details['generation']}"
 
 
@@ -152,8 +158,8 @@ def _finished(desk: Desk, letter: DeadLetter, first: LetterDecision) -> str | No
 
 def _dealt(letter: DeadLetter, decision: LetterDecision, outcome: str | None, *, made_now: bool) -> Dealt:
     word, _, about = (outcome or "").partition(":")
-    run_id = about if word == "submitted" else letter.run_id if word == "retried" else None
-    step_id = letter.step_id if word == "retried" else None
+    run_id = about if word == "submitted" else letter.run_id if word in replays.CARRIED_OUT else None
+    step_id = letter.step_id if word in replays.CARRIED_OUT - {"submitted"} else None
     who = (decision.kind, decision.made_by, decision.created_at, made_now)
     return Dealt(letter.id, letter.kind.value, *who, outcome, run_id, step_id)
 
@@ -171,7 +177,9 @@ def _there(decision: LetterDecision | None, letter: DeadLetter) -> LetterDecisio
 def _too_late(letter: DeadLetter, first: LetterDecision) -> DecisionRefused:
     at = datetime.fromtimestamp(first.created_at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     did = "replayed" if first.kind == REPLAY else "dropped"
-    came = f"; what came of it: {first.outcome}" if first.kind == REPLAY and first.outcome else ""
+    came = ""
+    if first.kind == REPLAY and first.outcome:
+        came = f"; what came of it: {outcomes.of_letter(first.outcome, letter.run_id, letter.step_id)}"
     why = f" ({first.reason})" if first.reason else ""
     message = f"this letter was {did} by {first.made_by} at {at}{why}{came}"
     return DecisionRefused(message, path="letter_id", hint=f"see `mandor dlq show {letter.id}`")

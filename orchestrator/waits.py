@@ -75,7 +75,7 @@ def look(store: Store, ref: RunRef, run: RunState, settings: Settings) -> Why:
     """The same for a run that the store has."""
     now = store.now_ms()
     if run.status in RUN_TERMINAL:
-        return Why(run.status, now, tuple(_ended(store, ref, run)), 0, None, None)
+        return Why(run.status, now, tuple(_ended(store, ref, run, now)), 0, None, None)
     steps = store.views.steps(ref)
     moving = [step for step in steps if step.status in _STEPS]
     looked_at = sorted(moving, key=lambda step: (step.status not in _URGENT, step.index))[:SHOWN]
@@ -87,11 +87,20 @@ def look(store: Store, ref: RunRef, run: RunState, settings: Settings) -> Why:
 # ---- the run itself
 
 
-def _ended(store: Store, ref: RunRef, run: RunState) -> Iterator[Wait]:
+def _ended(store: Store, ref: RunRef, run: RunState, now: int) -> Iterator[Wait]:
     at = store.views.due(ref).get("settles")
     if at is not None:
-        text = f"the run has ended as {run.status}; the ledger is still to be told"
+        text = f"the run has ended as {run.status}; the ledger is still to be told{_lag(store, now)}"
         yield Wait("ledger", text, since=run.ended_at, mover=MOVERS["settles"], at=at)
+
+
+def _lag(store: Store, now: int) -> str:
+    """How far the ledger is behind, for whoever waits for it: does it stand still, or is this run alone left?"""
+    oldest = store.stream.oldest_at()
+    if oldest is None:
+        return ""
+    behind, oldest_s = sum(store.stream.lengths()), (now - oldest) / 1000
+    return f"; it is {behind} transitions behind, the oldest from {oldest_s:.0f} s ago"
 
 
 def _of_run(store: Store, ref: RunRef, run: RunState, now: int) -> Iterator[Wait]:
@@ -210,6 +219,9 @@ def _doubt(seen: _Seen) -> Wait:
 
 
 def _undoing(seen: _Seen) -> Wait:
+    if seen.step.undo is not None and seen.step.undo.state == "waiting":
+        text = "is undone again once what needed it is undone, which was begun again as well"
+        return seen.waits("undo", text, mover="the last of those undos that ends")
     duty = min(seen.due, key=lambda name: seen.due[name], default=None)
     return seen.waits("undo", "what it did is being undone", duty=duty)
 

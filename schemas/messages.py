@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from schemas.base import Generation, RunId, SessionKey, StepId, Strict
+from schemas.callback import ID
 from schemas.ids import RunRef
 
 
@@ -46,6 +47,17 @@ class LateMessage(StepMessage):
 
 class SettleMessage(_RunMessage):
     """See whether this run has ended."""
+
+
+class TickMessage(Strict):
+    """Look after everything once: there is nothing to say besides."""
+
+
+class DeliverMessage(Strict):
+    """Tell this end of a run, if it was tried so often and no oftener."""
+
+    delivery_id: Annotated[str, Field(pattern=rf"^(?:{ID.pattern})\z")]
+    attempts: Annotated[int, Field(ge=0)]
 
 
 class ReceiptStatus(StrEnum):

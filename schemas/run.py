@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from schemas.base import Generation, Hash, Moment, RunId, StepId, Strict, listed
+from schemas.callback import Callback
 from schemas.canonical import NotCanonical, canonical_bytes, canonical_text, hash_of, parse_json, sha256_hex
 from schemas.issues import Issue, Located, issues_of
 from schemas.policy import PolicyRequest, Seconds
@@ -50,7 +51,8 @@ class Submission(Strict):
     """A request for a run, as sent: a goal for a planner, or a ready plan as JSON text.
 
     context: an object, or the JSON text of one; it is what context_hash is about. deadline_s: shorthand for the
-    policy's. The size limits are checked where a submission enters, by read_submission.
+    policy's. callback: the URL that is told of the end; whether this installation posts there is judged where the run
+    is accepted. The size limits are checked where a submission enters, by read_submission.
     """
 
     goal: Annotated[str, Field(min_length=1)] | None = None
@@ -61,6 +63,7 @@ class Submission(Strict):
     request_id: Label | None = None
     policy: PolicyRequest | None = None
     deadline_s: Seconds | None = None
+    callback: Callback | None = None
 
     @field_validator("goal")
     @classmethod
@@ -204,12 +207,13 @@ class CompensationView(Strict):
 
 
 class LetterView(Strict):
-    """A dead letter of the run, for `mandor dlq show`."""
+    """A dead letter of the run, for `mandor dlq show`. status: whether anybody has dealt with it."""
 
     id: str
     kind: str
     step_id: StepId | None
     reason: str
+    status: str = "open"
 
 
 class LimitsView(Strict):
@@ -234,12 +238,29 @@ class ArtifactView(Strict):
     left_out: str | None = None
 
 
+class CallbackView(Strict):
+    """Telling the run's end to the URL that was submitted. state: waits_for_end, pending, delivered, disabled (answered
+    with 410) or given_up; id: the same for each attempt. status_code, error: of the last attempt, unless its host has
+    answered another since; due_at: of the next.
+    """
+
+    url: str
+    state: str
+    id: str | None = None
+    generation: Generation | None = None
+    attempts: int = 0
+    status_code: int | None = None
+    error: str | None = None
+    due_at: Moment | None = None
+    done_at: Moment | None = None
+
+
 class RunView(Strict):
     """A run as `run show` prints it. version: grows by one with each transition. error: why no plan was made.
 
     ended_by: when it will have ended at the latest, while it has not. policy: as it was accepted, which is what
     policy_hash is of. limits: of each action in the plan, by the policy and what the action declares. artifacts: of the
-    newest generation that left any.
+    newest generation that left any. callback: of the newest end that the ledger knows.
     """
 
     run_id: RunId
@@ -263,6 +284,7 @@ class RunView(Strict):
     policy: dict[str, Any] = Field(default_factory=dict)
     limits: dict[str, LimitsView] = Field(default_factory=dict)
     artifacts: Annotated[tuple[ArtifactView, ...], BeforeValidator(listed)] = ()
+    callback: CallbackView | None = None
 
 
 class RunLine(Strict):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from orchestrator.admission.catalogue import ActionSpec
+from orchestrator.admission.catalogue import ActionSpec, Confined
 from orchestrator.admission.defaults import as_json, models_within
 from orchestrator.admission.params import is_referable
 from orchestrator.errors import ConfigError
@@ -26,6 +26,7 @@ from workers.outcomes import Snooze
 
 QUEUE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 RETURN: Final = "return"
+CONFINABLE: Final = (EffectClass.IDEMPOTENT, EffectClass.ONCE)
 
 
 class BadDeclaration(ConfigError):
@@ -114,6 +115,17 @@ def checked_queue(queue: str | None, where: str) -> str | None:
         hint = "a short name in lower case, such as 'gpu'; the prefix is added"
         raise BadDeclaration(f"{where} has a queue name that does not fit", hint=hint)
     return queue
+
+
+def checked_confined(confined: object, effect: str, where: str) -> bool | Confined:
+    """Whether its effect stays in the workspace, if one of that class can."""
+    if not isinstance(confined, bool) and not callable(confined):
+        hint = "confined=True, or a function of the policy and the result"
+        raise BadDeclaration(f"{where} is confined in a way that nobody can tell", hint=hint)
+    if confined is not False and effect not in CONFINABLE:
+        hint = "a workspace holds files: its effect is idempotent or once; a pure action has none"
+        raise BadDeclaration(f"{where} is said to be confined to the workspace, and {effect}", hint=hint)
+    return cast("bool | Confined", confined)
 
 
 def guess(word: str, known: Iterable[str]) -> str:

@@ -152,6 +152,13 @@ class AttemptEffect:
             return self._land_if_possible(result_text)
         return result_text
 
+    def pass_over(self, result_text: str) -> str:
+        """The effect need not be had, or no further: it is taken for one that happened. Refused, it is not late."""
+        if self._name.effect is EffectClass.IDEMPOTENT:
+            return self._land_if_possible(result_text)
+        self._heed(self._patiently(lambda: self._land(result_text)))
+        return result_text
+
     def close(self, *, void: bool) -> Closing:
         """End what this attempt may do, before the store is told that it ended. void: it raised NoEffect.
 

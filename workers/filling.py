@@ -28,12 +28,15 @@ class CommandFilled(PermanentError):
 
 
 class Filling:
-    """A check of a running command: its own comes first, then a look at the workspace if it is time."""
+    """A check of a running command: its own comes first, then a look at the workspace if it is time. more: what the
+    error says besides.
+    """
 
-    def __init__(self, tree: Path, policy: Policy, check: Callable[[], None]) -> None:
+    def __init__(self, tree: Path, policy: Policy, check: Callable[[], None], more: str = "") -> None:
         self._tree = tree
         self._policy = policy
         self._check = check
+        self._more = more
         self._look_at = time.monotonic() + FIRST_S
 
     def __call__(self) -> None:
@@ -53,7 +56,7 @@ class Filling:
     def look(self) -> None:
         """CommandFilled: there is too much in it by now, or nobody can say how much."""
         if too_much := self._too_much():
-            raise CommandFilled(f"the command was ended: {too_much}", path=_PATH, hint="write less in it")
+            raise CommandFilled(f"the command was ended: {too_much}{self._more}", path=_PATH, hint="write less in it")
 
     def _too_much(self) -> str | None:
         used, most = self._used(), self._policy

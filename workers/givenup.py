@@ -65,13 +65,13 @@ def _is_last(attempt: Attempt, verdict: Any) -> bool:
         return False
 
 
-def after_undo(message: StepMessage, services: Services, verdict: Any) -> None:
+def after_undo(message: StepMessage, services: Services, verdict: Any, fence: int) -> None:
     """The step could not be undone. Should the letter not come through now, the run's end waits for it."""
     if not isinstance(verdict, UndoGivenUp):
         return
     try:
         step = services.store.views.step(message.ref, message.step_id)
-        if step is not None:
+        if step is not None and compensation.was_given_up(step, fence):
             said = compensation.given_up(services.store.views, message.ref, step)
             kind = DeadLetterKind.UNDO
             services.write_letter(Letter(kind, message.ref, step.id, said.reason, said.content, said.dedup_key))

@@ -169,7 +169,7 @@ def step_findings(step: OpenStep, need: Need, catalogue: Catalogue) -> Iterator[
         yield _finding(Trouble.PROBE, message, f"{at}.action", need, admitted)
     for path, message in _params_refused(spec, admitted):
         yield _finding(Trouble.PARAMS, message, path, need, admitted)
-    if need == "undo" and spec.has_compensation:
+    if need == "undo" and (spec.has_compensation or callable(spec.confined)):
         for message in _result_refused(spec.result_model, step.result):
             yield _finding(Trouble.RESULT, message, at, need, admitted)
 

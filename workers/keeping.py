@@ -3,7 +3,8 @@
     {home}/artifacts/{run_id}/{generation}/files/...        0700 and 0600
     {home}/artifacts/{run_id}/{generation}/manifest.json    what is there, and what was left out, and why
 
-All of a generation's copies are made aside and appear at once. Who comes second, or again after a crash, finds them.
+All of a generation's copies are made aside and appear at once, and only if the run was not started over meanwhile: its
+steps write where these are read. Who comes second, or again after a crash, finds them.
 
 The tree is anybody's work: links are not followed, and what is no regular file, or has a second name, is not touched.
 Nor is what has a name that policy protects: commands are not kept from making that, and people work where copies lie.
@@ -15,7 +16,7 @@ import os
 import secrets
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -48,14 +49,19 @@ class Wanted:
     protected: frozenset[str]
 
 
-def keep(tree: Path, home: Path, run_id: str, generation: int, wanted: Wanted) -> list[Artifact]:
-    """Copy what is wanted, unless it was done; answers what was kept and what was left out. OSError: not this time."""
+def keep(
+    tree: Path, home: Path, run_id: str, generation: int, wanted: Wanted, is_over: Callable[[], bool]
+) -> list[Artifact] | None:
+    """Copy what is wanted, unless it was done; answers what was kept and what was left out. is_over: asked once all is
+    copied, whether this generation still is; None: it is not. OSError: not this time.
+    """
     kept = _place_of(home, run_id, generation)
     if not kept.is_dir():
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for draft in kept.parent.glob(".*"):
             remove_tree(draft)
-        _publish(tree, kept, wanted)
+        if not _publish(tree, kept, wanted, is_over):
+            return None
     return [Artifact(**one) for one in json.loads((kept / _MANIFEST).read_bytes())]
 
 
@@ -75,16 +81,19 @@ def _named(files: Path) -> str:
     return f"{socket.gethostname()}:{files}"
 
 
-def _publish(tree: Path, kept: Path, wanted: Wanted) -> None:
+def _publish(tree: Path, kept: Path, wanted: Wanted, is_over: Callable[[], bool]) -> bool:
     draft = kept.with_name(f".{secrets.token_hex(8)}")
     draft.mkdir(mode=0o700)
     try:
         found = _Copies(draft / "files", _named(kept / "files"), wanted).of(tree)
         _write(draft / _MANIFEST, json.dumps([asdict(one) for one in found]).encode())
         _sync(draft)
+        if not is_over():
+            return False
         with suppress(FileExistsError, NotADirectoryError):
             draft.rename(kept)
         _sync(kept.parent)
+        return True
     finally:
         remove_tree(draft)
 

@@ -38,7 +38,7 @@ def _new_step(step: AdmittedStep, policy: Policy, settings: Settings) -> NewStep
         token=step.token,
         needs=step.needs,
         refs=step.refs,
-        queue=names.queue(settings.queue_prefix, spec.queue or STEPS_QUEUE),
+        queue=names.queue(settings.prefix, spec.queue or STEPS_QUEUE),
         max_attempts=limits.attempts,
         lease_ms=_ms(limits.lease_s),
         limit_ms=_ms(limits.timeout_s),

@@ -19,7 +19,7 @@ from orchestrator.admission import Admission, PayloadDrift, readmit, validate_ha
 from orchestrator.admission.repair import MAX_REPAIRS, Refusal
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.ledger import LedgerRun
-from orchestrator.rebuild import as_admitted
+from orchestrator.recovery.rebuild import as_admitted
 from orchestrator.store.guard import settle_message
 from orchestrator.store.replies import Admitted, Exhausted, Failed, PlanGranted, Rejected, RetryAt
 from orchestrator.telemetry import events, logs, planned, signals
@@ -275,8 +275,8 @@ def _reject(planning: Planning, lease: Lease, refused: Refused) -> Report:
     drift = refused.drift
     paths = tuple(issue.path for issue in drift.issues)
     logs.emit(planned.PlanRejected(len(drift.issues), paths, letter_id, _kinds(drift)))
-    reject, fence = services.store.runs.reject_plan, planning.granted.fence
-    reply = lease.patiently(lambda: reject(message.ref, fence, planning.claim_id, drift.kind))
+    reject, fence, said = services.store.runs.reject_plan, planning.granted.fence, failures.error_text(drift, 0)
+    reply = lease.patiently(lambda: reject(message.ref, fence, planning.claim_id, drift.kind, said))
     if isinstance(reply, Rejected):
         services.publisher.publish((settle_message(message.ref, message.generation),))
         return GivenUp(failures.message_of(drift))

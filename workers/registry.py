@@ -22,11 +22,11 @@ A declaration that could not work is refused there and then with BadDeclaration,
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
-from orchestrator.admission.catalogue import ActionSpec, Catalogue, Exclusive
+from orchestrator.admission.catalogue import ActionSpec, Catalogue, Confined, Exclusive
 from orchestrator.errors import NotFound
 from workers.binding import StepInputInvalid, bind
 from workers.declarations import (
@@ -34,6 +34,7 @@ from workers.declarations import (
     check_compensation,
     check_probe,
     check_simulate,
+    checked_confined,
     checked_effect,
     checked_function,
     checked_limits,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from workers.planners.base import Answer
 
 __all__ = [
+    "NAMED_BY",
     "Action",
     "BadDeclaration",
     "Planner",
@@ -68,6 +70,7 @@ __all__ = [
     "registry",
 ]
 
+NAMED_BY: Final = "MANDOR_ACTIONS names the modules that declare actions and planners"
 Params = TypeVar("Params", bound=BaseModel)
 Result = TypeVar("Result")
 Undoing = TypeVar("Undoing", bound=Callable[..., Any])
@@ -195,12 +198,15 @@ class Registry:
         backoff_max_s: float | None = None,
         queue: str | None = None,
         exclusive: Exclusive | None = None,
+        confined: bool | Confined = False,
     ) -> Callable[[Callable[[Params, "Context"], Result]], Action[Params, Result]]:
         """Declare a function, or a Celery task, as an action. Limits left out are the task's, or else the policy's.
 
         effect: pure, idempotent, transactional, keyed or once: what a redelivery may do again. attempts: tries in
         all; *_s: seconds; queue: short name of another queue than `steps`; exclusive: from the params, the name of
-        what the step writes, so that two unordered steps never write the same.
+        what the step writes, so that two unordered steps never write the same; confined: all that it does stays in the
+        run's workspace and is undone by the end of that, or a function that says so, of the policy and of the result
+        (None where that is not known).
         """
         limits = {
             "attempts": attempts,
@@ -213,7 +219,7 @@ class Registry:
         def declare(function: Callable[[Params, "Context"], Result]) -> Action[Params, Result]:
             try:
                 code = _code_of(function, f"the action {name!r}")
-                spec = _action_spec(code, name, effect, limits, queue, exclusive)
+                spec = _action_spec(code, name, effect, limits, queue, exclusive, confined)
                 return self._add_action(Action(spec, code.call))
             except BadDeclaration as bad:
                 refuse(bad)
@@ -292,6 +298,7 @@ def _action_spec(
     limits: Mapping[str, Any],
     queue: str | None,
     exclusive: Exclusive | None,
+    confined: bool | Confined,
 ) -> ActionSpec:
     where = code.where
     said = {**code.limits, **{name: value for name, value in limits.items() if value is not None}}
@@ -303,6 +310,7 @@ def _action_spec(
         **checked_limits(said, where),
         queue=checked_queue(queue, where),
         exclusive=exclusive,
+        confined=checked_confined(confined, effect, where),
         summary=summary_of(code.source),
         origin=origin_of(code.source),
     )
@@ -349,8 +357,7 @@ def _find(table: Mapping[str, Declared], name: str, what: str) -> Declared:
         return table[name]
     except KeyError:
         message = f"no {what} is called {name[:100]!r}{guess(name, table)}"
-        hint = "MANDOR_ACTIONS names the modules that declare actions and planners"
-        raise NotFound(message, path=what, hint=hint) from None
+        raise NotFound(message, path=what, hint=NAMED_BY) from None
 
 
 registry = Registry()

@@ -15,9 +15,11 @@ from celery import bootsteps, signals
 from celery.exceptions import Ignore, Reject, Retry
 
 from orchestrator import dead_letters, dispatch, names, policies, startup
+from orchestrator.admission.catalogue import policy_refusal
 from orchestrator.app import PerProcess, app, ledger, or_refuse, store
 from orchestrator.errors import LedgerUnavailable, MandorError, StoreAmnesia, StoreMoved
 from orchestrator.healing import worker as watched
+from orchestrator.healing.checks import Fault, fault_of
 from orchestrator.settings import PREFIX, Settings, settings
 from orchestrator.store.replies import Publish
 from orchestrator.tasks import AnyFields, read_message, wait_for_memory
@@ -26,6 +28,7 @@ from orchestrator.telemetry.metrics import Metrics
 from orchestrator.telemetry.text import without_secrets
 from schemas.ids import RunRef
 from schemas.messages import CloseMessage, LateMessage, PlanMessage, StepMessage, UndoMessage
+from schemas.policy import Policy
 from workers import closing, execution, late, letting_go, orphans, planning, privacy, stopping
 from workers import undo as undoing
 from workers.loading import load_actions
@@ -179,18 +182,38 @@ def _load_before_forking(**_: Any) -> None:
         for action in registry.actions():
             limit_s = limits_of(action.spec, policy).timeout_s
             startup.check_time_limit(given, action.spec.name, limit_s, policy.stop_grace_s)
-        _look_for_sandboxes(given)
+        _look_for_sandboxes(given, policy)
         _watch_over(given)
         _look_after_workspaces(given)
 
 
-def _look_for_sandboxes(given: Settings) -> None:
-    """Once, before children are forked, where steps are done; health shows what was found."""
+def _look_for_sandboxes(given: Settings, policy: Policy) -> None:
+    """Before children are forked, where steps are done. Health shows what was found, also by a child whose start of a
+    sandbox failed; readiness depends on it where policy lets steps run commands.
+    """
     watch = watched.current()
     if watch is None or watch.does("steps"):
-        best = ladder.look_again(given).best
+        found = ladder.look_again(given)
         if watch is not None:
-            watch.about["sandbox"] = best or "none"
+            watch.about["sandbox"] = found.best or "none"
+            if _may_run_commands(policy):
+                watch.look_at("sandbox", lambda: _look_at_sandbox(watch, found, policy))
+
+
+def _may_run_commands(policy: Policy) -> bool:
+    named = (action.spec for action in registry.actions() if action.spec.name == "run_command")
+    return any(policy_refusal(spec, policy) is None for spec in named)
+
+
+def _look_at_sandbox(watch: watched.Watch, found: ladder.Ladder, policy: Policy) -> Fault | None:
+    best = ladder.last_found()
+    watch.about["sandbox"] = best or "none"
+    if best is not None and best.is_at_least(policy.min_rung):
+        return None
+    by_start = "; ".join(f"{rung}: {why}" for rung, why in found.missing.items())
+    reasons = by_start if best is found.best else "a start failed since, and its process says why in its log"
+    mend = "see docs/sandbox.md, or leave run_command out of the policy's actions; then start the worker again"
+    return fault_of(f"no sandbox as strong as {policy.min_rung}: {reasons}", mend)
 
 
 def _watch_over(given: Settings) -> None:
@@ -205,9 +228,10 @@ def _watch_over(given: Settings) -> None:
 
 
 def _look_after_workspaces(given: Settings) -> None:
-    """Beside every worker that may have made some: its host's disk is seen by nobody else."""
+    """Beside every worker that may have made some, whatever else it does: its host's disk is seen by nobody else."""
     watch = watched.current()
-    if watch is not None and watch.role == "steps":
+    queues = {action.spec.queue or "steps" for action in registry.actions()}
+    if watch is not None and (watch.role == "steps" or any(watch.does(queue) for queue in queues)):
         letting_go.begin(given)
 
 

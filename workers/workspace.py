@@ -159,8 +159,11 @@ class Workspace:
         has written it. WorkspaceFault: try again.
         """
         self._refuse_protected(_parts(path))
-        with _plain_faults(), _folder(self._folder / "incoming") as incoming, _staged(incoming, content) as staged:
-            self._place(incoming, staged, len(content), path)
+        try:
+            with _plain_faults(), _folder(self._folder / "incoming") as incoming, _staged(incoming, content) as staged:
+                self._place(incoming, staged, len(content), path)
+        except FileNotFoundError:
+            raise WorkspaceFault("a folder in the path was taken away meanwhile") from None
         return Written(len(content), hashlib.sha256(content).hexdigest())
 
     def _place(self, incoming: int, staged: str, size: int, path: str) -> None:

@@ -17,6 +17,7 @@ from schemas.policy import LIMIT_FIELDS, Policy, SomeLimits
 from schemas.states import EffectClass
 
 Exclusive = Callable[[Any], str | None]
+Confined = Callable[[Policy, Any], bool]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class ActionSpec:
     are seconds. queue: None for the steps queue. exclusive: names what a step with these params writes; no two
     steps of a plan, whatever their actions, may name the same unless one waits for the other. origin: where it was
     declared. has_compensation: something undoes what it did. has_probe: the other side can be asked whether it did it.
+    confined: whether all that a step does stays in its run's workspace, and goes with that; or what says so of a policy
+    and a result.
     """
 
     name: str
@@ -44,6 +47,7 @@ class ActionSpec:
     origin: str = ""
     has_compensation: bool = False
     has_probe: bool = False
+    confined: bool | Confined = False
 
     @cached_property
     def reader(self) -> ParamsReader:
@@ -59,6 +63,19 @@ class ActionSpec:
     def limits(self) -> SomeLimits:
         """What the action says of its own limits, for `Policy.limits_for`."""
         return SomeLimits(**{name: getattr(self, name) for name in LIMIT_FIELDS})
+
+    def is_confined(self, policy: Policy, done: Any = None) -> bool:
+        """Whether the end of the run's workspace undoes a step. done: its result, None where there is none, or yet."""
+        if isinstance(self.confined, bool):
+            return self.confined
+        try:
+            return self.confined(policy, done) is True  # not what is merely true, such as a coroutine
+        except Exception:  # noqa: BLE001  (users' code may raise anything; what nobody vouches for is not so)
+            return False
+
+    def is_undone(self, policy: Policy) -> bool:
+        """Whether of every step, however it ends, nothing stays when its run is undone."""
+        return self.effect is EffectClass.PURE or self.has_compensation or self.is_confined(policy)
 
     @property
     def referable(self) -> frozenset[str]:
@@ -98,6 +115,6 @@ def policy_refusal(spec: ActionSpec, policy: Policy) -> str | None:
         return f"the policy does not allow the action {spec.name}"
     if policy.effects is not None and spec.effect not in policy.effects:
         return f"{spec.name} has effects of class {spec.effect}, which the policy does not allow"
-    if policy.require_compensation and spec.effect is not EffectClass.PURE and not spec.has_compensation:
+    if policy.require_compensation and not spec.is_undone(policy):
         return f"nothing undoes what {spec.name} does, and the policy requires a compensation"
     return None

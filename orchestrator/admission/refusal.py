@@ -57,7 +57,8 @@ class PayloadDrift(MandorError):
     def __init__(self, issues: Iterable[Issue]) -> None:
         self.issues = tuple(_harmless(issue) for _, issue in zip(range(MAX_ISSUES), issues, strict=False))
         first = self.issues[0]
-        more = f" (and {len(self.issues) - 1} more)" if len(self.issues) > 1 else ""
+        others = len(self.issues) - 1
+        more = f" (and {others} more {'faults' if others > 1 else 'fault'})" if others else ""
         super().__init__(first.message + more, path=first.path or None)
 
     def __reduce__(self) -> tuple[type["PayloadDrift"], tuple[tuple[Issue, ...]]]:

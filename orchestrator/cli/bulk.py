@@ -99,28 +99,31 @@ def decide(about: Asked, targets: "list[Target]", one: "Callable[[Target], Row]"
         _tell_found(targets)
         return
     _agree(targets, about.yes)
-    _tell_all(one_by_one(targets, lambda target: _tried(target, one)))
+    one_by_one(targets, lambda target: _tried(target, one), "decisions", _print)
 
 
-def one_by_one(items: Sequence[Item], one: Callable[[Item], Row]) -> list[Row]:
-    """What came of each, with a sign of life; whoever has to end in the middle is told how far it came."""
+def one_by_one(
+    items: Sequence[Item], one: Callable[[Item], Row], name: str, printed: Callable[[list[Row]], None]
+) -> None:
+    """Do it with each, with a sign of life, and tell what came of them: under this name in JSON, else printed.
+
+    Exit 1 if one was not carried out. Whoever has to end in the middle tells of those that were, and how far it came.
+    """
     rows = list[Row]()
-    with waiting_for(lambda: f"{len(rows)} of {len(items)} decided"):
+    with _telling_how_far(rows, len(items), name, printed), waiting_for(lambda: f"{len(rows)} of {len(items)} decided"):
         for item in items:
-            with _saying_how_far(len(rows), len(items)):
-                rows.append(one(item))
-    return rows
-
-
-def _tell_all(rows: list[Row]) -> None:
-    """What came of each decision. Exit 1 if one was not carried out."""
+            rows.append(one(item))  # one by one, for who watches
     if output.as_json():
-        output.print_json({"decisions": rows})
+        output.print_json({name: rows})
     elif rows:
-        cells = [[row["run_id"], row.get("step_id"), row["outcome"], row["message"]] for row in rows]
-        output.print_table(["run", "step", "outcome", "what came of it"], cells)
+        printed(rows)
     if not all(row["carried_out"] for row in rows):
         click.get_current_context().exit(NO)
+
+
+def _print(rows: list[Row]) -> None:
+    cells = [[row["run_id"], row.get("step_id"), row["outcome"], row["message"]] for row in rows]
+    output.print_table(["run", "step", "outcome", "what came of it"], cells)
 
 
 def _tell_found(targets: "list[Target]") -> None:
@@ -172,13 +175,16 @@ def _tried(target: "Target", one: "Callable[[Target], Row]") -> Row:
 
 
 @contextmanager
-def _saying_how_far(done: int, of: int) -> Iterator[None]:
+def _telling_how_far(rows: list[Row], of: int, name: str, printed: Callable[[list[Row]], None]) -> Iterator[None]:
     """Whoever has to end in the middle says so: what was decided stands, and the same command goes on."""
-    said = f"{done} of {of} were decided about before; the same command goes on with the others"
     try:
         yield
-    except KeyboardInterrupt:
-        raise Interrupted(said) from None
-    except MandorError as error:
-        error.also(said)
+    except (KeyboardInterrupt, MandorError) as stop:
+        said = f"{len(rows)} of {of} were decided about before; the same command goes on with the others"
+        if rows and not output.as_json():
+            printed(rows)
+        if not isinstance(stop, MandorError):
+            raise Interrupted(said, {name: rows}) from None
+        stop.also(said)
+        stop.done = {name: rows}
         raise

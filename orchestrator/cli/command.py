@@ -7,7 +7,8 @@
     130  interrupted
     141  whoever read the output has gone, as in `mandor run list | head`
 
-With --json an error is `{"error": {"kind", "message", "path", "hint"}}` on standard output and nothing else is.
+With --json an error is `{"error": {"kind", "message", "path", "hint"}}` on standard output and nothing else is; beside
+it in the same document stands what a command about many had done by then.
 """
 
 import difflib
@@ -46,9 +47,10 @@ _SERVICES: Final = (StoreError, LedgerUnavailable, LedgerMissing, BrokerUnavaila
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, where there is something to say about it."""
 
-    def __init__(self, hint: str) -> None:
+    def __init__(self, hint: str, done: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        self.hint = hint
+        self.told = MandorError("interrupted", hint=hint)
+        self.told.done = done or {}
 
 
 class ReaderGone(Exception):
@@ -180,7 +182,7 @@ def run(group: click.Group, arguments: Sequence[str]) -> int:
         answer = group.main(list(arguments), prog_name="mandor", standalone_mode=False)
         return answer if isinstance(answer, int) else DONE
     except (KeyboardInterrupt, click.Abort) as stop:
-        return _tell(MandorError("interrupted", hint=_hint_of(stop)), "interrupted", INTERRUPTED, arguments)
+        return _tell(_told(stop), "interrupted", INTERRUPTED, arguments)
     except click.exceptions.NoArgsIsHelpError as wrong:
         return _show_help(wrong, arguments)
     except click.ClickException as wrong:
@@ -193,9 +195,10 @@ def run(group: click.Group, arguments: Sequence[str]) -> int:
         return _fault(error, arguments)
 
 
-def _hint_of(stop: BaseException) -> str | None:
+def _told(stop: BaseException) -> MandorError:
     """What there is to say about a Ctrl-C, which click hands on as its own exception."""
-    return next((one.hint for one in (stop, stop.__cause__) if isinstance(one, Interrupted)), None)
+    said = (one.told for one in (stop, stop.__cause__) if isinstance(one, Interrupted))
+    return next(said, MandorError("interrupted"))
 
 
 def exit_code(error: MandorError) -> int:
@@ -215,7 +218,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 def _tell(error: MandorError, kind: str, code: int, arguments: Sequence[str]) -> int:
     if wants_json(arguments):
-        output.print_json({"error": {**error.as_json(), "kind": kind}})
+        output.print_json({"error": {**error.as_json(), "kind": kind}, **error.done})
         return code
     where = f"{error.path}: " if error.path and not error.message.startswith(f"{error.path}:") else ""
     output.note(f"error: {where}{error.message}")
@@ -241,10 +244,10 @@ def _guess(wrong: click.ClickException) -> str | None:
 
 
 def _message(wrong: click.ClickException) -> str:
-    """Click's own words, but for its guess, which is in the hint."""
-    return (
-        f"no option is called {wrong.option_name}" if isinstance(wrong, click.NoSuchOption) else wrong.format_message()
-    )
+    """Click's own words, on one line, but for its guess, which is in the hint."""
+    if isinstance(wrong, click.NoSuchOption):
+        return f"no option is called {wrong.option_name}"
+    return " ".join(wrong.format_message().split())
 
 
 def _name_of(parameter: click.Parameter | None) -> str | None:

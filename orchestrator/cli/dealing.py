@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from orchestrator import outcomes
 from orchestrator.cli import bulk, output
 from orchestrator.cli.command import NO
-from orchestrator.cli.decide import SAID, in_words
 from orchestrator.cli.letter_options import asked_for
 from orchestrator.cli.services import services
 from orchestrator.cli.waiting import waiting_for
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 10
 AWAY: Final = (StoreError, LedgerError, BrokerUnavailable)  # one that is away is away for all letters
-CAME: Final = {
-    "submitted": "submitted as run {about}",
-    "retried": "run {run} was started over, as generation {about}",
-    "dropped": "dropped",
-    "": "kept, and carried out once what it needs is back",
-}
 
 
 def many(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,7 +39,7 @@ def deal(letter_id: str | None, wanted: dict[str, Any], one: Callable[[str], "De
         return
     found = _found(wanted)
     _agree(found, yes)
-    _tell_all(bulk.one_by_one(found, lambda each: _tried(one, each)))
+    bulk.one_by_one(found, lambda each: _tried(one, each), "letters", _print)
 
 
 def foresee(letter_id: str | None, wanted: dict[str, Any], one: Callable[[str], str]) -> None:
@@ -86,7 +80,7 @@ def _found(wanted: dict[str, Any]) -> list[str]:
     with waiting_for(lambda: f"looking for letters, {len(found)} found"):
         for letter in triage.wanted(services().ledger, asked):
             found.append(letter.id)  # one by one, for who watches
-    return found
+    return found[::-1]  # as they were given up: an undo before that of a step which the other had needed
 
 
 def _count(found: Sequence[str]) -> None:
@@ -124,14 +118,16 @@ def as_json(dealt: "Dealt") -> dict[str, Any]:
 
 def sentence(dealt: "Dealt") -> str:
     """For people: also who was first, if somebody was."""
-    word, _, about = (dealt.outcome or "").partition(":")
-    if word == "refused":
-        reason, _, detail = about.partition(":")
-        came = "it could not be done, and the letter is open: " + in_words(SAID, reason, about, about=detail)
-    else:
-        came = in_words(CAME, word, dealt.outcome or "", about=about, run=dealt.run_id)
     first = "" if dealt.made else f"{dealt.by} was first, at {output.when(dealt.at_ms)}: "
-    return first + came
+    return first + _came(dealt)
+
+
+def _came(dealt: "Dealt") -> str:
+    if dealt.outcome is None:
+        return "kept, and carried out once what it needs is back"
+    if dealt.word == "refused":
+        return "it could not be done, and the letter is open: " + outcomes.of_run(dealt.outcome.partition(":")[2])
+    return outcomes.of_letter(dealt.outcome, dealt.run_id, dealt.step_id)
 
 
 def tell_one(dealt: "Dealt") -> None:
@@ -145,11 +141,6 @@ def tell_one(dealt: "Dealt") -> None:
         click.get_current_context().exit(NO)
 
 
-def _tell_all(rows: list[dict[str, Any]]) -> None:
-    if output.as_json():
-        output.print_json({"letters": rows})
-    elif rows:
-        cells = [[row["letter_id"], row["run_id"], row["message"]] for row in rows]
-        output.print_table(["id", "run", "what came of it"], cells)
-    if not all(row["carried_out"] for row in rows):
-        click.get_current_context().exit(NO)
+def _print(rows: list[dict[str, Any]]) -> None:
+    cells = [[row["letter_id"], row["run_id"], row["message"]] for row in rows]
+    output.print_table(["id", "run", "what came of it"], cells)

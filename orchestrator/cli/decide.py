@@ -1,11 +1,12 @@
 """`mandor run cancel|pause|resume|retry|approve|resolve`: what people decide about runs, one or many."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from orchestrator import outcomes
 from orchestrator.cli import bulk, inputs, output
 from orchestrator.cli.command import NO, Command
 from orchestrator.cli.services import services
@@ -16,41 +17,6 @@ if TYPE_CHECKING:
 
 ENDED: Final = sorted(status.value for status in RUN_TERMINAL)
 OPEN: Final = sorted(status.value for status in RunStatus if status not in RUN_TERMINAL)
-
-# what came of a decision, in words; `{about}` is what stands behind the outcome's colon
-SAID: Final = {
-    "ending": "it is ending",
-    "waiting": "it was ending already ({about})",
-    "paused": "paused: nothing more of it starts",
-    "resumed": "it goes on",
-    "retried": "started over, as generation {about}",
-    "again": "the step may start",
-    "noted": "noted: the step may start when its turn has come",
-    "failed": "refused: the step has failed, and its run is ending",
-    "committed": "the step counts as completed",
-    "skipped": "the step counts as never done",
-    "too_late": "too late: {about}",
-    "other_generation": "dropped: the run has been started over meanwhile, it is generation {about} now",
-    "not_due": "nothing to decide: {about}",
-    "in_doubt": "step {about} is in doubt: say first what became of it, with `mandor run resolve`",
-    "no_files": "the files that step {about} worked with have gone meanwhile: do it again with `--from {about}`",
-    "no_step": "the run has no step {about}",
-    "submitted_again": "what it was to do was submitted again, for dead letter {about}",
-    "kept": "step {about} is completed and kept: it needs no new key",
-    "not_closed": "another attempt of the step has begun meanwhile: look again",
-    "unknown": "the state store does not have it (any more)",
-}
-
-
-def sentence(decided: "Decided") -> str:
-    """What came of a decision, for people."""
-    word, _, about = decided.outcome.partition(":")
-    return in_words(SAID, word, decided.outcome, about=about)
-
-
-def in_words(words: Mapping[str, str], word: str, stored: str, **about: str | None) -> str:
-    """How the word is said; one that is not among them as it is stored, which may hold braces and is no template."""
-    return words[word].format(**about) if word in words else stored
 
 
 # ---- who decides, why, and about which runs
@@ -80,7 +46,7 @@ def _tell_one(decided: "Decided") -> None:
         output.print_json(_as_json(decided))
     else:
         about = f"step {decided.step_id}: " if decided.step_id else ""
-        output.note(f"{about}{sentence(decided)}")
+        output.note(f"{about}{outcomes.of_run(decided.outcome)}")
     if not decided.carried_out:
         click.get_current_context().exit(NO)
 
@@ -88,7 +54,7 @@ def _tell_one(decided: "Decided") -> None:
 def _as_json(decided: "Decided") -> dict[str, Any]:
     fields = asdict(decided)
     fields["decision"] = fields.pop("id")
-    return {**fields, "carried_out": decided.carried_out, "message": sentence(decided)}
+    return {**fields, "carried_out": decided.carried_out, "message": outcomes.of_run(decided.outcome)}
 
 
 def who(by: str | None) -> str:

@@ -41,7 +41,7 @@ def upgrade(effects: str | None) -> None:
     if effects:
         _upgrade_effects(effects)
         return
-    from orchestrator import verification
+    from orchestrator.recovery import verification
 
     tools = services()
     with waiting_for("setting up ledger and state store"):
@@ -105,7 +105,7 @@ def verify() -> None:
       mandor ledger verify
       mandor ledger verify --json | jq .runs
     """
-    from orchestrator import verification
+    from orchestrator.recovery import verification
 
     tools = services()
     with waiting_for("looking for every open run"):
@@ -132,18 +132,18 @@ def restore() -> None:
       mandor ledger restore --json | jq '.losses[] | {shard, cause, runs}'
     """
     from orchestrator import app as celery_app
-    from orchestrator import recovery, verification
+    from orchestrator.recovery import restore, verification
 
     tools = services()
-    site = recovery.Site(celery_app.app, tools.store, tools.ledger, tools.settings, recovery.this_process())
+    site = restore.Site(celery_app.app, tools.store, tools.ledger, tools.settings, restore.this_process())
     began = tools.ledger.now_ms()
     before = {(loss.shard, loss.found_at): loss.era for loss in tools.ledger.losses.open(tools.settings.namespace)}
     failed: list[Loss] = []
     with waiting_for("building the state store again"):
-        while waiting := recovery.recover(site):
+        while waiting := restore.recover(site):
             # since we began, whoever tried it
             tried = [loss for loss in waiting if loss.era > before.get((loss.shard, loss.found_at), 0)]
-            failed = [loss for loss in tried if recovery.has_failed(loss)]
+            failed = [loss for loss in tried if restore.has_failed(loss)]
             if len(failed) == len(waiting):
                 break
             time.sleep(LOOK_S)
@@ -154,7 +154,7 @@ def restore() -> None:
     if not output.as_json():
         for one in told:
             click.echo(_line(one))
-    verification.refuse_failed([recovery.Report(**json.loads(loss.report_text or "{}")) for loss in failed])
+    verification.refuse_failed([restore.Report(**json.loads(loss.report_text or "{}")) for loss in failed])
     if output.as_json():
         output.print_json({"losses": told})
     elif not told:
@@ -162,7 +162,7 @@ def restore() -> None:
 
 
 def _told(loss: "Loss") -> dict[str, Any]:
-    from orchestrator.recovery import Report
+    from orchestrator.recovery.restore import Report
 
     report = json.loads(loss.report_text or "{}")
     named = {"shard": loss.shard, "cause": loss.cause, "found_at": loss.found_at, "done_at": loss.done_at}

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from orchestrator import outcomes
 from orchestrator.cli import output
 from orchestrator.ledger import LetterDecision, LetterGroup, ListedLetter
 from orchestrator.telemetry.text import printable
@@ -45,7 +46,7 @@ def print_letter(told: Mapping[str, Any]) -> None:
     shown = {name.removesuffix("_id") if name != "id" else name: told[name] for name in LABELS if name in told}
     output.print_fields({**shown, "created_at": output.when(told["created_at"])})
     for decision in told["decisions"]:
-        _print_decision(decision)
+        _print_decision(decision, told)
     of_list = {*LABELS, "session_id", "decisions"}
     for name, value in told.items():
         if name not in of_list and value not in (None, []):
@@ -67,8 +68,9 @@ def decision_json(decision: LetterDecision) -> dict[str, Any]:
     }
 
 
-def _print_decision(decision: Mapping[str, Any]) -> None:
-    outcome = decision["outcome"] or "not carried out yet"
+def _print_decision(decision: Mapping[str, Any], letter: Mapping[str, Any]) -> None:
+    stored = decision["outcome"]
+    outcome = outcomes.of_letter(stored, letter["run_id"], letter["step_id"]) if stored else "not carried out yet"
     why = f" ({decision['reason']})" if decision["reason"] else ""
     said = f"{decision['decision']} by {decision['by']} at {output.when(decision['at'])}{why}: {outcome}"
     click.echo(printable(said))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -65,8 +66,10 @@ def print_json(value: Any, *, one_line: bool = False) -> None:
 
 
 def note(text: str) -> None:
-    """A remark for people, on standard error, where no program reads it by mistake."""
-    click.echo(printable(text), err=True)
+    """A remark for people, on standard error, where no program reads it by mistake. What others wrote on several lines
+    is one.
+    """
+    click.echo(printable(re.sub(r"\s*\n\s*", " ", text.rstrip())), err=True)
 
 
 def colour_of(status: str) -> str:

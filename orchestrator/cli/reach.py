@@ -8,11 +8,12 @@ from orchestrator.errors import BrokerUnavailable, ConfigError, StoreUnavailable
 from orchestrator.settings import Settings, is_named
 
 WAIT_S: Final = 3.0
+SPEAK_REDIS: Final = {"redis", "unix", "redis+socket"}  # in the clear
 PORTS: Final = {"redis": 6379, "rediss": 6379, "amqp": 5672, "pyamqp": 5672, "amqps": 5671}
 
 
 def check_reach(settings: Settings) -> None:
-    """Return if broker and result store take connections; BrokerUnavailable or StoreUnavailable within seconds."""
+    """Return if broker and result store are there; BrokerUnavailable or StoreUnavailable within seconds."""
     fault = knock(settings.broker, "MANDOR_BROKER_URL" if settings.broker_url else "MANDOR_REDIS_URL")
     if fault:
         raise BrokerUnavailable(f"the broker at {fault}", hint=_hint(settings))
@@ -22,10 +23,12 @@ def check_reach(settings: Settings) -> None:
 
 
 def knock(url: str, setting: str) -> str | None:
-    """None if somebody listens at the URL, else where and why not. ConfigError: the URL cannot be read."""
+    """None if somebody is at the URL, else where and why not. ConfigError: the URL cannot be read."""
     where = _parts(url, setting)
     try:
-        _connect(where).close()
+        with _connect(where) as line:
+            if where.scheme in SPEAK_REDIS:
+                _speak(line)
     except OSError as wrong:
         reason = "no answer" if isinstance(wrong, TimeoutError) else wrong.strerror or str(wrong)
         return f"{where.path if _is_local(where) else _address(where)} cannot be reached: {reason}"
@@ -66,6 +69,13 @@ def _connect(where: SplitResult) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+def _speak(line: socket.socket) -> None:
+    """A kernel takes connections for a server that is frozen. Any answer will do, also that a password is missing."""
+    line.sendall(b"PING\r\n")
+    if not line.recv(1):
+        raise ConnectionError("it closes the connection")
 
 
 def _hint(settings: Settings) -> str:

@@ -14,7 +14,17 @@ from orchestrator.cli.services import Services, services
 from orchestrator.cli.waiting import waiting_for
 from orchestrator.errors import NotFound
 from orchestrator.telemetry.text import printable
-from schemas.run import ArtifactView, CompensationView, EventView, RunView, StepView, SubmitAnswer
+from schemas.dead_letter import DeadLetterStatus
+from schemas.run import (
+    ArtifactView,
+    CallbackView,
+    CompensationView,
+    ErrorView,
+    EventView,
+    RunView,
+    StepView,
+    SubmitAnswer,
+)
 from schemas.states import RunStatus
 
 SHOWN_STEPS = 100
@@ -42,6 +52,7 @@ group.add_command(listing.command)
 @click.option("--request-id", metavar="ID", help="Same id, same submission: one run, however often it is sent.")
 @click.option("--policy", "policy_file", metavar="FILE|-", help="JSON that narrows the policy for this run.")
 @click.option("--deadline", "deadline_s", type=SECONDS, metavar="SECONDS", help="The run fails if it takes longer.")
+@click.option("--callback", metavar="URL", help="Where the end of the run is posted to, signed.")
 @click.option("--wait", is_flag=True, help="Follow the run to its end; exit 0 only if it succeeded.")
 @click.option(
     "--timeout", "timeout_s", type=SECONDS, metavar="SECONDS", help="With --wait: stop following after this long."
@@ -53,6 +64,7 @@ def submit(wait: bool, timeout_s: float | None, **options: Any) -> None:
     Examples:
       mandor run submit --planner orders.fulfil --context-file order.json
       mandor run submit --plan plan.json --request-id nightly-2026-02-01 --wait
+      mandor run submit --plan plan.json --callback https://example.com/hooks/mandor
       echo '{"order": 7}' | mandor run submit --planner orders.fulfil --context-file -
       ID=$(mandor run submit --plan plan.json)
     """
@@ -193,7 +205,8 @@ def print_run(run: RunView, *, all_steps: bool) -> None:
         output.print_table(["undoing", "action", "status", "attempt", "took", "error"], rows)
     _print_artifacts(run)
     for letter in run.dead_letters:
-        output.note(f"dead letter {letter.id} ({letter.kind}): mandor dlq show {letter.id}")
+        dealt = "" if letter.status == DeadLetterStatus.OPEN else f", {letter.status}"
+        output.note(f"dead letter {letter.id} ({letter.kind}{dealt}): mandor dlq show {letter.id}")
 
 
 def _print_artifacts(run: RunView) -> None:
@@ -218,14 +231,27 @@ def _summary(run: RunView) -> Mapping[str, output.Cell]:
         "session": run.session_id,
         "request": run.request_id,
         "plan": run.plan_id,
+        "generation": run.generation if run.generation > 1 else None,
         "created": output.when(run.created_at),
         "ended": output.when(run.ended_at),
         "took": None if took is None else output.duration(took),
         "ended by": output.when(run.ended_by),
         "steps": f"{done} of {len(run.steps)} completed" if run.steps else None,
-        "error": f"{run.error.kind}: {run.error.message}" if run.error else None,
+        "error": _said(run.error),
+        "callback": _callback(run.callback),
         "note": None if run.steps or not run.plan_hash else "its steps are not known any more",
     }
+
+
+def _callback(told: CallbackView | None) -> str | None:
+    """Where telling its end stands, in one line."""
+    if told is None:
+        return None
+    answered = f"status {told.status_code}" if told.status_code else told.error
+    tried = f"{told.attempts} attempt{'' if told.attempts == 1 else 's'}" if told.attempts else None
+    next_one = f"next at {output.when(told.due_at)}" if told.due_at and told.attempts else None
+    state = told.state.replace("_", " ")
+    return ", ".join(filter(None, (f"{state}: {told.url}", answered, tried, next_one)))
 
 
 def chosen(steps: tuple[StepView, ...]) -> list[StepView]:
@@ -238,7 +264,6 @@ def chosen(steps: tuple[StepView, ...]) -> list[StepView]:
 
 def _step_row(step: StepView) -> list[output.Cell]:
     took = (step.ended_at - step.started_at) if step.ended_at and step.started_at else None
-    error = f"{step.error.kind}: {step.error.message}" if step.error else None
     return [
         step.index,
         step.id,
@@ -246,15 +271,19 @@ def _step_row(step: StepView) -> list[output.Cell]:
         step.status,
         step.attempt or None,
         None if took is None else output.duration(took),
-        error,
+        _said(step.error),
     ]
 
 
 def _compensation_row(undo: CompensationView) -> list[output.Cell]:
     took = (undo.ended_at - undo.started_at) if undo.ended_at and undo.started_at else None
-    error = f"{undo.error.kind}: {undo.error.message}" if undo.error else None
     shown = None if took is None else output.duration(took)
-    return [undo.step_id, undo.action, undo.status, undo.attempt or None, shown, error]
+    return [undo.step_id, undo.action, undo.status, undo.attempt or None, shown, _said(undo.error)]
+
+
+def _said(error: ErrorView | None) -> str | None:
+    """An error in one line: what kind, about which param or setting, and what is wrong with it."""
+    return None if error is None else ": ".join(filter(None, (error.kind, error.path, error.message)))
 
 
 @group.command("events")

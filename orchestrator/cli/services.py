@@ -51,7 +51,14 @@ class Services:
         if epoch.shards != self.settings.shards:
             message = f"this installation has {epoch.shards} shards, not {self.settings.shards}"
             raise ConfigError(message, path="MANDOR_SHARDS", hint=f"set MANDOR_SHARDS={epoch.shards}")
-        return open_store(self.settings, epoch.epoch)
+        return open_store(self.hasty, epoch.epoch)
+
+    @cached_property
+    def hasty(self) -> Settings:
+        """The settings for a store that a person waits for: all tries of a call have the time of a worker's one."""
+        from orchestrator.store.scripts import TRIES
+
+        return self.settings.model_copy(update={"store_timeout_s": self.settings.store_timeout_s / TRIES})
 
     @cached_property
     def lookup(self) -> "Lookup":

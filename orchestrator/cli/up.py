@@ -1,5 +1,6 @@
 """`mandor up`: all processes of an installation in one terminal."""
 
+import logging
 import os
 import shlex
 import shutil
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HELLO: Final = ROOT / "orchestrator" / "local" / "hello.json"
-# where things are: what another terminal has to be told as well, if it was said here
-PLACES: Final = ("home", "redis_url", "broker_url", "result_url", "ledger_url", "namespace", "queue_prefix", "shards")
+# where things are, actions among them: what another terminal has to be told as well, if it was said here
+SERVERS: Final = ("redis_url", "broker_url", "result_url", "ledger_url")
+PLACES: Final = ("home", *SERVERS, "namespace", "queue_prefix", "shards", "actions")
 
 
 @click.command("up", cls=Command)
@@ -49,6 +51,7 @@ def command() -> None:
 
     stop = Stop()
     stop.install()
+    logging.getLogger("mandor").addHandler(logging.NullHandler())  # what this process has to say, it says on its screen
     given = services().settings
     if sys.stdout.isatty() and given.log_format == "auto":
         given = given.model_copy(update={"log_format": "human"})

@@ -6,11 +6,13 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from orchestrator import names, verdicts
+from orchestrator import names
+from orchestrator.deliveries.deliver import keys_of
 from orchestrator.errors import BrokerUnavailable, LedgerMissing
 from orchestrator.healing import passes
 from orchestrator.healing.checks import Fault, Look, fault_of
 from orchestrator.ledger import Ledger, open_ledger
+from orchestrator.recovery import verdicts
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
 
@@ -70,6 +72,11 @@ class Services:
         """BrokerUnavailable: it does not answer."""
         queue_depth(self.settings, "control")
 
+    def look_at_secrets(self) -> None:
+        """ConfigError: callbacks are owed, and nothing is there to sign them with. Who has none needs no secret."""
+        if self.ledger.deliveries.is_any_owed(self.settings.namespace):
+            keys_of(self.settings)
+
     def look_at_passes(self) -> Fault | None:
         """Do supervisors pass?"""
         return passes.late(passes.ages_s(self.store), self.settings.sweep_s)
@@ -100,7 +107,7 @@ def queue_depth(given: Settings, name: str) -> int:
     from orchestrator.app import app
 
     try:
-        return dispatch.queue_depth(app, names.queue(given.queue_prefix, name))
+        return dispatch.queue_depth(app, names.queue(given.prefix, name))
     except dispatch.broker_errors(app) as error:
         raise BrokerUnavailable(f"the broker does not answer: {error}", hint="is it running?") from None
 

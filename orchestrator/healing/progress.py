@@ -48,6 +48,7 @@ class Progress:
         self._clock = clock
         self._ticked: float | None = None
         self._connected = False
+        self._waited: float | None = None
         self._since: dict[str, float] = {}
         self.pool = Pool()
 
@@ -75,6 +76,14 @@ class Progress:
         self.pool = pool
         self._ticked = now
 
+    # ---- told by who looks at the broker
+
+    def wait(self) -> None:
+        """The broker does not answer. The loop may stand still in a call to it for as long as that lasts, and then
+        until its next try: Celery's heartbeat is repeated without end, and nobody is told of a lost connection.
+        """
+        self._waited = self._clock()
+
     # ---- asked by others
 
     def look(self) -> Iterator[Found]:
@@ -86,7 +95,7 @@ class Progress:
 
     def _loop(self, now: float) -> Found:
         ticked = self._ticked
-        if not self._connected or ticked is None or now - ticked <= self._wedged_s:
+        if not self._is_due(now) or ticked is None or now - ticked <= self._wedged_s:
             return Found("loop", None)
         return Found("loop", Fault(f"the event loop has not turned for {now - ticked:.0f} s", END_IT), ticked)
 
@@ -97,9 +106,13 @@ class Progress:
             limit_s = self._wedged_s
             if kind == "active":
                 limit_s = (active.get(task) or self._wedged_s) + LATE_KILL_S
-            if now - began > limit_s and self._connected:
+            if now - began > limit_s and self._is_due(now):
                 return Found("pool", fault_of(_WEDGED[kind].format(task=task, s=now - began), END_IT), began)
         return Found("pool", None)
+
+    def _is_due(self, now: float) -> bool:
+        """Whether the loop has had a broker for long enough to turn."""
+        return self._connected and (self._waited is None or now - self._waited > self._wedged_s)
 
     def _memory(self) -> Fault | None:
         if not self._memory_mib:

@@ -6,9 +6,15 @@ from typing import Final
 from orchestrator import names
 from orchestrator.settings import Settings, is_named
 
-ROLES: Final = ("steps", "planner", "control", "supervise")
+ROLES: Final = ("steps", "planner", "control", "supervise", "deliver")
 EXPORTER: Final = "exporter"
-_QUEUES: Final = {"steps": "steps", "plan": "planner", "control": "control", "supervise": "supervise"}
+_QUEUES: Final = {
+    "steps": "steps",
+    "plan": "planner",
+    "control": "control",
+    "supervise": "supervise",
+    "deliver": "deliver",
+}
 
 
 def role_of(queues: Collection[str], prefix: str) -> str:

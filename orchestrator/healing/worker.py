@@ -15,7 +15,7 @@ from orchestrator.healing import looks, roles, serving
 from orchestrator.healing.checks import Fault, Look, Memory, State
 from orchestrator.healing.looker import Looker, tell
 from orchestrator.healing.pages import Pages
-from orchestrator.healing.progress import Progress
+from orchestrator.healing.progress import Found, Progress
 from orchestrator.healing.shown import build_info, labelled
 from orchestrator.healing.watchdog import Watchdog
 from orchestrator.settings import Settings
@@ -37,7 +37,7 @@ class Watch:
 
     def __init__(self, given: Settings, who: Who) -> None:
         self.settings = given
-        self.role = roles.role_of(who.queues, given.queue_prefix)
+        self.role = roles.role_of(who.queues, given.prefix)
         self.progress = Progress(given.wedged_s, given.memory_mib)
         self.files: counting.Files | None = None
         self.about: dict[str, str] = {}
@@ -48,7 +48,7 @@ class Watch:
         self._starting: Fault | None = Fault("it waits for its services, or is starting")
         self._dog = Watchdog()
         self._counted_in = given.home.absolute() / "metrics" / _folder_of(who.node)
-        self._lookers = [Looker(check, look, given.health_every_s) for check, look in self._looks().items()]
+        self._lookers = {check: Looker(check, look, given.health_every_s) for check, look in self._looks().items()}
         # of nobody's health but its own: no service that hangs may keep systemd waiting
         self._keeper = Looker("watch", self._keep_watch, given.health_every_s)
 
@@ -59,7 +59,7 @@ class Watch:
                 counting.forget_old(self._counted_in.parent)
                 self.files = counting.enter(self._counted_in)
         self.live()  # from here on it is known since when
-        for looker in (self._keeper, *self._lookers):
+        for looker in (self._keeper, *self._lookers.values()):
             looker.start()
         for check, look in looks.plugins():
             self.look_at(check, look)
@@ -68,14 +68,14 @@ class Watch:
 
     def does(self, queue: str) -> bool:
         """Whether this worker consumes our queue of that name."""
-        return roles.does(self._who.queues, self.settings.queue_prefix, queue)
+        return roles.does(self._who.queues, self.settings.prefix, queue)
 
     def look_at(self, check: str, look: Look, every_s: float | None = None) -> None:
         """Something else that readiness depends on."""
         taken = {state.check for state in self.ready()}
         name = check if check not in taken else f"{check}.plugin"
         looker = Looker(name, look, every_s or self.settings.health_every_s)
-        self._lookers.append(looker)
+        self._lookers[name] = looker
         looker.start()
 
     def consuming(self) -> None:
@@ -92,7 +92,7 @@ class Watch:
     def live(self) -> list[State]:
         """The checks of liveness, as of now."""
         states = []
-        for found in self.progress.look():
+        for found in self._look_at_progress():
             since = None if found.since is None else time.time() - (time.monotonic() - found.since)
             states.append(self._live.note(found.check, found.fault, since)[0])
         return states
@@ -100,7 +100,7 @@ class Watch:
     def ready(self) -> list[State]:
         """The checks of readiness, as they were last looked at."""
         started, _ = self._started.note(STARTED, self._starting)
-        return [started, *(looker.state() for looker in self._lookers)]
+        return [started, *(looker.state() for looker in self._lookers.values())]
 
     def collect(self) -> Iterator[Metric]:
         """What the processes of this worker have counted, and what it is like now. Called by prometheus-client."""
@@ -135,6 +135,8 @@ class Watch:
         found = looks.of_services(services)
         if self.does("supervise"):
             found["passes"] = services.look_at_passes
+        if self.does("deliver"):
+            found["secrets"] = services.look_at_secrets
         if self.settings.metrics:
             found["counters"] = self._fold
         return found
@@ -160,10 +162,16 @@ class Watch:
         if not failing:
             self._dog.alive()
 
+    def _look_at_progress(self) -> Iterator[Found]:
+        """A loop that waits for the broker is alive."""
+        if not self._lookers["broker"].state().ok:
+            self.progress.wait()
+        return self.progress.look()
+
     def _tell_live(self) -> list[State]:
         """Nobody may ever ask: what changes is told all the same."""
         states = []
-        for found in self.progress.look():
+        for found in self._look_at_progress():
             state, before = self._told.note(found.check, found.fault)
             if before is not None:
                 tell(state, before)

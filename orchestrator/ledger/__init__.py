@@ -12,6 +12,7 @@ from orchestrator.ledger.answers import (
     RowClosed,
 )
 from orchestrator.ledger.census import Census
+from orchestrator.ledger.deliveries import Delivery, Due, Outcome
 from orchestrator.ledger.effect_row import Kind
 from orchestrator.ledger.effects import EffectRows, fact
 from orchestrator.ledger.late import Late
@@ -38,7 +39,7 @@ from orchestrator.ledger.rows import (
     StoredPlan,
     Taken,
 )
-from orchestrator.ledger.tables import EffectState
+from orchestrator.ledger.tables import DeliveryState, EffectState
 from orchestrator.ledger.triage import ANY_LETTER
 
 __all__ = [
@@ -54,6 +55,9 @@ __all__ = [
     "ConflictingSubmission",
     "Decision",
     "DecisionOver",
+    "Delivery",
+    "DeliveryState",
+    "Due",
     "EffectRefused",
     "EffectRows",
     "EffectState",
@@ -73,6 +77,7 @@ __all__ = [
     "ListedRun",
     "NotClosed",
     "Opened",
+    "Outcome",
     "PlannerAnswer",
     "Pruned",
     "Record",

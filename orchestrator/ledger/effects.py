@@ -66,6 +66,12 @@ class EffectRows:
         check_token(effect, row, token)
         return refusal(row, fence) or Fresh()
 
+    def state(self, run_id: str, step_id: str, kind: Kind) -> EffectState:
+        """What is known of an effect; nothing, where it has no row."""
+        with self._read() as connection:
+            query = select(self._table.c.state).where(self._effect(run_id, step_id, kind).matches())
+            return EffectState(connection.execute(query).scalar() or EffectState.NONE)
+
     def open(
         self, run_id: str, step_id: str, kind: Kind, fence: int, token: str, effect_class: EffectClass
     ) -> Opened | AlreadyOpen | AlreadyLanded | Closed:

@@ -1,6 +1,6 @@
 """What the ledger knows of the files of runs: which were let go, and which were kept.
 
-Files go when their run has ended and its time is over, unless a person starts it over first. Both sides write here
+Files go when their run has ended and its time is over, unless a person has it go on first. Both sides write here
 before they act, each behind the lock of the run's row: who wants to let files go finds a retry that was decided, and
 who carries out a retry finds that the files went.
 """
@@ -8,14 +8,16 @@ who carries out a retry finds that the files went.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from typing import Final
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import ColumnElement, Connection, select, text, update
 
 from orchestrator.errors import NotFound
 from orchestrator.ledger.engine import insert_absent
-from orchestrator.ledger.tables import artifacts, decisions, runs, workspaces_gone
+from orchestrator.ledger.tables import OWED_LATE, artifacts, decisions, effects, runs, workspaces_gone
 from orchestrator.ledger.writes import lock_run
 
+GOING_ON: Final = ("retry", "undo")  # decisions by which a run that has ended goes on
 Transaction = Callable[[], AbstractContextManager[Connection]]
 
 
@@ -25,6 +27,7 @@ class Standing:
 
     run_id: str
     generation: int
+    status: str
     ended_at: int | None
     policy_text: str
 
@@ -57,16 +60,27 @@ class FilesOfRuns:
             rows = connection.execute(select(*columns).where(runs.c.run_id.in_(run_ids))).all()
         return {row.run_id: Standing(*row) for row in rows}
 
+    def is_over(self, run_id: str, generation: int) -> bool:
+        """Whether the run has ended in this generation and nobody has started it over, or decided to: until now no step
+        of another one has written anything.
+        """
+        with self._read() as connection:
+            ended = _stands(connection, run_id, generation, runs.c.ended_at.is_not(None))
+            return ended and not _starts_over(connection, run_id)
+
     def let_go(self, run_id: str, generation: int, ended_before: int) -> bool:
         """Note that the files of a run go now. False: they must stay, for it has not ended in this generation before
-        that moment, or somebody has decided to start it over. Repeated after a crash, it answers the same.
+        that moment, somebody has decided to start it over, or is about to undo what came late and may want to read
+        them. Repeated after a crash, it answers the same.
         """
         with self._begin() as connection:
             try:
                 lock_run(connection, run_id)
             except NotFound:
                 return False
-            if not _has_ended(connection, run_id, generation, ended_before) or _starts_over(connection, run_id):
+            if not _stands(connection, run_id, generation, runs.c.ended_at <= ended_before):
+                return False
+            if _starts_over(connection, run_id) or _undoes_late(connection, run_id):
                 return False
             gone = {"generation": generation, "gone_at": self._clock()}
             if not insert_absent(connection, workspaces_gone, {"run_id": run_id, **gone}):
@@ -97,11 +111,16 @@ class FilesOfRuns:
         return [Artifact(*row) for row in rows]
 
 
-def _has_ended(connection: Connection, run_id: str, generation: int, before: int) -> bool:
-    ended = (runs.c.run_id == run_id, runs.c.generation == generation, runs.c.ended_at <= before)
-    return connection.execute(select(runs.c.run_id).where(*ended)).first() is not None
+def _stands(connection: Connection, run_id: str, generation: int, how: ColumnElement[bool]) -> bool:
+    so = (runs.c.run_id == run_id, runs.c.generation == generation, how)
+    return connection.execute(select(runs.c.run_id).where(*so)).first() is not None
 
 
 def _starts_over(connection: Connection, run_id: str) -> bool:
-    pending = (decisions.c.run_id == run_id, decisions.c.kind == "retry", decisions.c.done_at.is_(None))
+    pending = (decisions.c.run_id == run_id, decisions.c.kind.in_(GOING_ON), decisions.c.done_at.is_(None))
     return connection.execute(select(decisions.c.id).where(*pending)).first() is not None
+
+
+def _undoes_late(connection: Connection, run_id: str) -> bool:
+    owed = (effects.c.run_id == run_id, text(OWED_LATE))
+    return connection.execute(select(effects.c.step_id).where(*owed)).first() is not None

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from orchestrator.ledger import census, history, letters, prune, reads, writes
 from orchestrator.ledger.answers import NotClosed, RowClosed
 from orchestrator.ledger.census import Census
+from orchestrator.ledger.deliveries import Deliveries
 from orchestrator.ledger.effects import EffectRows
 from orchestrator.ledger.elsewhere import Elsewhere, TransactionalRows
 from orchestrator.ledger.engine import PATIENCE_S, Database
@@ -66,6 +67,7 @@ class Ledger:
         self.losses = Losses(database.writing, database.reading, clock)
         self.files = FilesOfRuns(database.writing, database.reading, clock)
         self.triage = Triage(database.writing, database.reading, clock)
+        self.deliveries = Deliveries(database.writing, database.reading, clock)
         self.late = self.effects.late
         self.transactional = TransactionalRows(self.effects, elsewhere)
 
@@ -178,6 +180,11 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.plan(connection, run_id, generation)
 
+    def newest_plan(self, run_id: str) -> StoredPlan | None:
+        """The plan a run goes by: a generation that was not planned anew has that of the one before."""
+        with self._database.reading() as connection:
+            return reads.newest_plan(connection, run_id)
+
     def store_answer(
         self, run_id: str, generation: int, number: int, planner: str, raw_text: str, details_text: str
     ) -> PlannerAnswer:
@@ -213,7 +220,8 @@ class Ledger:
         ended_at_ms: int,
         errors: Collection[str] = (),
     ) -> bool:
-        """Write how a generation of a run ended, after the state store settled it. errors: kinds it is found by.
+        """Write how a generation of a run ended, after the state store settled it, and with it, where somebody wants to
+        be told, that this is owed. errors: kinds it is found by.
 
         True: written by this call. False: this generation (or a later one) has its end already, which stays as it is.
         In both cases the ledger has the end. After a crash before it the run is still due, and settled again.
@@ -320,17 +328,18 @@ class Ledger:
         with self._database.reading() as connection:
             return letters.one(connection, letter_id, namespace)
 
-    def census(self) -> Census:
-        """How much is still waited for."""
+    def census(self, namespace: str) -> Census:
+        """How much of a namespace is still waited for."""
         with self._database.reading() as connection:
-            return census.take(connection, self._clock())
+            return census.take(connection, self._clock(), namespace)
 
     def prune(self, runs_before_ms: int, letters_before_ms: int, limit: int) -> Pruned:
         """Delete up to `limit` runs that ended before a moment, with all that belongs to them, and as many letters that
         were written before another.
 
-        Repeat it while it finds any: each call is short, and keeps others from writing no longer. A request_id of a run
-        that went is free again. After a crash in between a repeat goes on.
+        A run whose callback is still to be told stays. Repeat it while it finds any: each call is short, and keeps
+        others from writing no longer. A request_id of a run that went is free again. After a crash in between a repeat
+        goes on.
         """
         with self._database.reading() as connection:
             going = prune.old_runs(connection, runs_before_ms, limit)

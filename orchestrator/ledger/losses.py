@@ -23,10 +23,10 @@ from orchestrator.ledger.effect_row import Kind
 from orchestrator.ledger.engine import in_pages
 from orchestrator.ledger.tables import EffectState, decisions, effects, epochs
 
-HOLD_MS: Final = 60_000  # how long a restorer that says nothing is believed to live
+HOLD_MS: Final = 30_000  # how long a restorer that says nothing is believed to live: nobody acts meanwhile
 STRIDE: Final = 1_000_000  # more than a run is ever granted fences, or moved, in one era
 REMEMBERED_MS: Final = 60_000  # decisions carried out within so long before a run was last heard of are asked again
-REPEATABLE: Final = ("cancel", "pause", "resume", "approve", "resolve")
+REPEATABLE: Final = ("cancel", "pause", "resume", "approve", "resolve", "undo")
 CLOSED: Final = ("do", "undo")  # rows of what comes late belong to no claim, and stay owed
 Transaction = Callable[[], AbstractContextManager[Connection]]
 

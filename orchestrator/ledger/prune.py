@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Table, delete, select
 
-from orchestrator.ledger.tables import dead_letters, letter_decisions, metadata, runs
+from orchestrator.ledger.tables import DeliveryState, dead_letters, deliveries, letter_decisions, metadata, runs
 
 # Letters have an age of their own, and are kept where their run has gone.
 OF_A_RUN: Final[tuple[Table, ...]] = tuple(
@@ -13,16 +13,26 @@ OF_A_RUN: Final[tuple[Table, ...]] = tuple(
 )
 
 
+# Who asked to be told of an end is told, however long that takes.
+_TOLD: Final = ~(
+    select(deliveries.c.id)
+    .where(deliveries.c.run_id == runs.c.run_id, deliveries.c.state == DeliveryState.PENDING)
+    .exists()
+)
+
+
 def old_runs(connection: Connection, before: int, limit: int) -> list[str]:
-    """Ids of up to `limit` runs that ended before a moment, oldest first."""
-    query = select(runs.c.run_id).where(runs.c.ended_at < before).order_by(runs.c.ended_at, runs.c.run_id)
+    """Ids of up to `limit` runs that ended before a moment and of which all is told, oldest first."""
+    query = select(runs.c.run_id).where(runs.c.ended_at < before, _TOLD).order_by(runs.c.ended_at, runs.c.run_id)
     return list(connection.execute(query.limit(limit)).scalars())
 
 
 def forget_runs(connection: Connection, run_ids: Sequence[str], before: int) -> int:
-    """Delete these runs, but for those that have been started over meanwhile; answers how many went."""
-    still = select(runs.c.run_id).where(runs.c.run_id.in_(run_ids), runs.c.ended_at < before).order_by(runs.c.run_id)
-    going = list(connection.execute(still.with_for_update()).scalars())
+    """Delete these runs, but for those that have been started over meanwhile or whose end is to be told again; answers
+    how many went.
+    """
+    still = select(runs.c.run_id).where(runs.c.run_id.in_(run_ids), runs.c.ended_at < before, _TOLD)
+    going = list(connection.execute(still.order_by(runs.c.run_id).with_for_update()).scalars())
     for table in (*OF_A_RUN, runs):
         connection.execute(delete(table).where(table.c.run_id.in_(going)))
     return len(going)

@@ -92,6 +92,13 @@ def plan(connection: Connection, run_id: str, generation: int) -> StoredPlan | N
     return StoredPlan(**row) if row else None
 
 
+def newest_plan(connection: Connection, run_id: str) -> StoredPlan | None:
+    """That of the newest generation that has one."""
+    query = select(plans).where(plans.c.run_id == run_id).order_by(plans.c.generation.desc()).limit(1)
+    row = connection.execute(query).mappings().one_or_none()
+    return StoredPlan(**row) if row else None
+
+
 def planner_answers(connection: Connection, run_id: str, generation: int) -> list[PlannerAnswer]:
     """The answers a planner gave for one generation, in order."""
     column = tables.planner_answers.c

@@ -12,7 +12,8 @@ class AcceptedRun:
 
     session: the run's session key (16 hex digits or "-"); submission_text, policy_text: canonical JSON;
     submission_hash: of the submission as it was sent; deadline_ms: relative to acceptance; planner: None for a ready
-    plan; namespace: of the installation that accepted it, empty where that was not noted yet.
+    plan; namespace: of the installation that accepted it, empty where that was not noted yet; callback: the URL that is
+    told of its end.
     """
 
     run_id: str
@@ -28,6 +29,7 @@ class AcceptedRun:
     deadline_ms: int
     planner: str | None
     namespace: str
+    callback: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from sqlalchemy import (
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
 from schemas.states import RunStatus
 
-REVISION = "0007"  # of the schema these tables describe
+REVISION = "0008"  # of the schema these tables describe
 VERSION_TABLE = "mandor_ledger_version"
-RUN_ID, STEP_ID, SHA256, NAMESPACE, FINGERPRINT = 36, 64, 64, 32, 12
+RUN_ID, STEP_ID, SHA256, NAMESPACE, FINGERPRINT, DELIVERY_ID = 36, 64, 64, 32, 12, 64
 metadata = MetaData()
 
 
@@ -36,6 +36,15 @@ class EffectState(StrEnum):
     NONE = "none"
     OPEN = "open"
     LANDED = "landed"
+
+
+class DeliveryState(StrEnum):
+    """What became of telling the end of a run: still to be told, told, unwanted (410), given up."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DISABLED = "disabled"
+    GIVEN_UP = "given_up"
 
 
 def one_of(column: str, words: type[StrEnum] | tuple[str, ...]) -> CheckConstraint:
@@ -66,6 +75,7 @@ runs = Table(
     Column("ended_at", BigInteger),
     Column("planner", Text),
     Column("namespace", String(NAMESPACE), nullable=False, server_default=""),
+    Column("callback", Text),
     one_of("status", RunStatus),
     CheckConstraint("generation >= 1", name="generation_counted"),
     Index("runs_by_time", "accepted_at", "run_id"),
@@ -270,4 +280,41 @@ artifacts = Table(
     Column("left_out", Text),
     Column("kept_at", BigInteger, nullable=False),
     CheckConstraint("(sha256 IS NULL) = (left_out IS NOT NULL)", name="kept_has_hash"),
+)
+
+OWED_DELIVERIES = "state = 'pending'"
+
+# Ends of runs that somebody wants to be told of: the row is written with the end, in one transaction. attempts: grows
+# by one with each claim, and so says which one is current; attempts_before: how many belong to earlier rounds, before a
+# person had it sent again; taken_until: when it is not looked at, because a message or an attempt is under way.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", String(DELIVERY_ID), primary_key=True),
+    Column("run_id", String(RUN_ID), ForeignKey("runs.run_id"), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("namespace", String(NAMESPACE), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("body_text", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("attempts_before", Integer, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("taken_until", BigInteger, nullable=False),
+    Column("status_code", Integer),
+    Column("error", String(32)),
+    Column("created_at", BigInteger, nullable=False),
+    Column("done_at", BigInteger),
+    one_of("state", DeliveryState),
+    CheckConstraint("(state = 'pending') = (done_at IS NULL)", name="done_has_time"),
+    UniqueConstraint("run_id", "generation", name="one_delivery_per_end"),
+    Index(
+        "deliveries_owed",
+        "namespace",
+        "due_at",
+        "id",
+        sqlite_where=text(OWED_DELIVERIES),
+        postgresql_where=text(OWED_DELIVERIES),
+    ),
 )

@@ -12,7 +12,18 @@ from orchestrator.errors import ConfigError, NotFound
 from orchestrator.ledger import reads
 from orchestrator.ledger.engine import insert_absent
 from orchestrator.ledger.rows import Accepted, AcceptedRun, ConflictingSubmission, Epoch, PlannerAnswer, StoredPlan
-from orchestrator.ledger.tables import dead_letters, decisions, epochs, planner_answers, plans, run_words, runs
+from orchestrator.ledger.tables import (
+    DeliveryState,
+    dead_letters,
+    decisions,
+    deliveries,
+    epochs,
+    planner_answers,
+    plans,
+    run_words,
+    runs,
+)
+from schemas.callback import body_of, delivery_id, host_of
 from schemas.states import RunStatus
 
 
@@ -80,7 +91,33 @@ def end_run(
     if written:
         connection.execute(delete(run_words).where(run_words.c.run_id == run_id, run_words.c.about == "error"))
         find_by(connection, run_id, "error", errors)
+        owe_delivery(connection, run_id)
     return written
+
+
+def owe_delivery(connection: Connection, run_id: str) -> None:
+    """Somebody who wants to hear of a run's end is to be told of the one just written, once for each generation."""
+    named = ("callback", "namespace", "request_id", "session_id", "generation", "status", "reason", "ended_at")
+    run = connection.execute(select(*(runs.c[name] for name in named)).where(runs.c.run_id == run_id)).one()
+    if run.callback is None:
+        return
+    said = (run.request_id, run.session_id, run.generation, run.status, run.reason, run.ended_at)
+    values = {
+        "id": delivery_id(run_id, run.generation),
+        "run_id": run_id,
+        "generation": run.generation,
+        "namespace": run.namespace,
+        "url": run.callback,
+        "host": host_of(run.callback),
+        "body_text": body_of(run_id, *said),
+        "state": DeliveryState.PENDING,
+        "attempts": 0,
+        "attempts_before": 0,
+        "due_at": run.ended_at,
+        "taken_until": 0,
+        "created_at": run.ended_at,
+    }
+    insert_absent(connection, deliveries, values)
 
 
 def find_by(connection: Connection, run_id: str, about: Literal["action", "error"], words: Collection[str]) -> None:

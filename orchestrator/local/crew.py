@@ -22,7 +22,7 @@ PAUSE_MAX_S: Final = 30.0
 STEADY_S: Final = 60.0
 HURRY_S: Final = 3.0
 POLL_S: Final = 0.05
-STAGES: Final = (("control",), ("beat",), ("planner", "steps", "supervise"))
+STAGES: Final = (("control",), ("beat",), ("planner", "steps", "supervise", "deliver"))
 
 
 @dataclass(slots=True)

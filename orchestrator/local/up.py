@@ -188,8 +188,8 @@ def _prepare(given: Settings, server: EmbeddedServer | None, screen: Screen) -> 
 
 def _set_up(given: Settings, screen: Screen) -> None:
     """What `mandor ledger upgrade` and `mandor ledger verify` do."""
-    from orchestrator import verdicts, verification
     from orchestrator.ledger import open_ledger
+    from orchestrator.recovery import verdicts, verification
     from orchestrator.store import open_store
 
     ledger = open_ledger(given.ledger)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from orchestrator import triage
 from orchestrator.decisions import Desk, carry_out
 from orchestrator.dispatch import App
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import NotBuiltYet, StoreUnavailable
 from orchestrator.ledger import Decision, Ledger, LetterDecision
 from orchestrator.store import Store
 from orchestrator.supervisors.passes import AT_ONCE, ROUNDS, Counts, tell_failed
@@ -33,6 +33,9 @@ def run_once(app: App, store: Store, ledger: Ledger) -> Counts:
         except StoreUnavailable as error:
             tell_failed(NAME, error)
             return total + Counts(taken=1, failed=1)
+        except NotBuiltYet:
+            kept_back.add(decision.run_id)
+            total += Counts(taken=1, resting=1)
         except Exception as error:  # noqa: BLE001  # what stands in the way of one does not stop the others
             if events.kind(error) not in told:  # a shard that is shut has many
                 tell_failed(NAME, error)
@@ -52,6 +55,8 @@ def _about_letters(desk: Desk) -> Counts:
         except StoreUnavailable as error:
             tell_failed(NAME, error)
             return total + Counts(taken=1, failed=1)
+        except NotBuiltYet:
+            total += Counts(taken=1, resting=1)
         except Exception as error:  # noqa: BLE001  # as above
             tell_failed(NAME, error)
             total += Counts(taken=1, failed=1)

@@ -1,20 +1,20 @@
 """Looks whether the state store still has what the ledger remembers, and builds again what it has not.
 
 With each pass: is every shard ours, verified for the server that answers? One that is not is accepted or built again
-(orchestrator.recovery). Every MANDOR_AUDIT_S, for each run without an end: is it there, and where supervisors look?
+(recovery.restore). Every MANDOR_AUDIT_S, for each run without an end: is it there, and where supervisors look?
 """
 
 from collections.abc import Collection
 from functools import partial
 from typing import Final
 
-from orchestrator import adoption, recovery, verdicts
 from orchestrator.dispatch import App
 from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved, StoreUnavailable
 from orchestrator.isolation import apart
 from orchestrator.ledger import Ledger, LedgerRun
 from orchestrator.ledger.losses import STRIDE, Loss
-from orchestrator.recovery import Site
+from orchestrator.recovery import adoption, restore, verdicts
+from orchestrator.recovery.restore import Site
 from orchestrator.settings import Settings
 from orchestrator.store import Store
 from orchestrator.store.restoring import Place
@@ -29,7 +29,7 @@ YOUNG_MS: Final = 60_000  # a run that was accepted just now may be on its way t
 
 def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Counts:
     """One pass. resting: losses whose time has not come; LedgerUnavailable is raised."""
-    site = Site(app, store, ledger, settings, recovery.this_process())
+    site = Site(app, store, ledger, settings, restore.this_process())
     try:
         if not settings.restore:
             return Counts(failed=len(verdicts.states(store)))
@@ -50,7 +50,7 @@ def run_once(app: App, store: Store, ledger: Ledger, settings: Settings) -> Coun
 def _recover(site: Site) -> list[Loss]:
     """What is still to be made good. A shard that is somebody else's is told of, and left alone."""
     try:
-        return recovery.recover(site)
+        return restore.recover(site)
     except ConfigError as error:
         tell_failed(NAME, error)
         return site.ledger.losses.open(site.settings.namespace)
@@ -63,12 +63,12 @@ def audit(site: Site, shards: Collection[int]) -> Counts:
     for page in verdicts.open_runs(site.ledger, site.settings.namespace):
         here = [run for run in page if site.store.keys.shard_of(run.run_id) in shards]
         lost = verdicts.lost_of(site.ledger, site.store, [run for run in here if not _is_young(site, run)])
-        lossy |= {site.store.keys.shard_of(run.run_id) for run in lost if recovery.can_be_built(site, run)}
+        lossy |= {site.store.keys.shard_of(run.run_id) for run in lost if restore.can_be_built(site, run)}
         missing = {run.run_id for run in lost}
         mended = _mend_all(site, [run for run in here if run.run_id not in missing], failed)
         total += Counts(taken=len(here), moved=mended, failed=len(lost))
     for shard in sorted(lossy):
-        recovery.note(site, shard, recovery.RUNS, site.store.scripts.server())
+        restore.note(site, shard, restore.RUNS, site.store.scripts.server())
     return total + Counts(failed=len(failed))
 
 
@@ -95,11 +95,19 @@ def mend(site: Site, run: LedgerRun, closed_to: int) -> bool:
     there."""
     ref = RunRef(run.run_id, run.session)
     added = site.store.restoring.mend_due(ref)
+    places = added if isinstance(added, int) else 0
     moved = _catch_up(site, ref, closed_to)
-    if not moved and not (isinstance(added, int) and added):
+    if not moved and (not places or _has_moved_on(site, run)):
         return False
-    emit(recovered.RunMended(added if isinstance(added, int) else 0))
+    emit(recovered.RunMended(places))
     return True
+
+
+def _has_moved_on(site: Site, run: LedgerRun) -> bool:
+    """Whether it has ended since it was read, also in the ledger: nobody was to look at it any more, and whoever looks
+    now takes it off again."""
+    now = site.ledger.run(run.run_id)
+    return now is None or now.ended_at is not None or now.generation != run.generation
 
 
 def _catch_up(site: Site, ref: RunRef, closed_to: int) -> bool:

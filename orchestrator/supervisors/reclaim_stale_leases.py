@@ -131,8 +131,9 @@ def reclaim_undo(app: App, store: Store, ledger: Ledger, ref: RunRef, step: Step
         return None
     tell_undo_ended(NAME, undo.fence, verdict, noticed=not undo.dead)
     if isinstance(verdict, UndoGivenUp):
-        told = store.views.step(ref, step.id) or step
-        compensation.report(app, store.views, ledger, ref, told)
+        told = store.views.step(ref, step.id)
+        if told is not None and compensation.was_given_up(told, undo.fence):
+            compensation.report(app, store.views, ledger, ref, told)
     return verdict.publish
 
 

@@ -22,7 +22,7 @@ NAME = "redispatch-lost-steps"
 def run_once(app: App, store: Store, settings: Settings) -> Counts:
     """One pass over messages without a claim."""
     depth = asked_once(lambda queue: depth_or_none(app, queue))
-    plan_queue = names.queue(settings.queue_prefix, "plan")
+    plan_queue = names.queue(settings.prefix, "plan")
 
     def handle(due: Due) -> Publish | None:
         queue = queue_of(store, due.ref, due.step_id, plan_queue)

@@ -44,6 +44,16 @@ class UndoCommitted(Occurrence):
 
 
 @dataclass(frozen=True, slots=True)
+class UndoLeft(Occurrence):
+    """No compensation was declared for a step, or it gave up: what it did goes with its run's workspace."""
+
+    event = "undo.left_to_workspace"
+    kind: str
+    fence: int
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UndoRetry(Occurrence):
     """An attempt to undo a step failed, or was given back; the next comes at a time (ms since epoch)."""
 

@@ -9,7 +9,16 @@ from typing import Any, Final, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from orchestrator import names
-from orchestrator.telemetry import aftermath, commands, events, planned, recovered, signals
+from orchestrator.telemetry import (
+    aftermath,
+    callbacks,
+    commands,
+    events,
+    letting_go,
+    planned,
+    recovered,
+    signals,
+)
 from orchestrator.telemetry.events import Occurrence
 from schemas.dead_letter import DeadLetterKind
 from schemas.policy import Rung
@@ -80,6 +89,7 @@ class Metrics:
         self._attempts()
         self._commands()
         self._meetings()
+        self._callbacks()
         self._control()
 
     def __call__(self, fact: Occurrence) -> None:
@@ -209,12 +219,14 @@ class Metrics:
 
         self._on(events.ClaimEnded, claim_ended)
 
-    # ---- commands
+    # ---- commands, and their files
 
     def _commands(self) -> None:
         run = self._labelled("mandor_commands_total", "Commands that were started.", "rung", list(Rung))
         self._on(commands.CommandRun, lambda fact: run(fact.rung).inc())
         self._each(commands.SandboxFailed, "mandor_sandbox_failures_total", "Sandboxes that could not be made.")
+        stuck = self._plain("mandor_workspace_failures_total", "Workspaces that a look could not let go.")
+        self._on(letting_go.WorkspacesNotDone, lambda fact: stuck.inc(fact.failed))
 
     # ---- when things meet that should not
 
@@ -244,6 +256,19 @@ class Metrics:
         self._on(signals.VersionConflict, lambda fact: versions(fact.kind).inc())
         over = self._plain("mandor_dispatches_over_completions_total", "Steps of ended runs that never ended.")
         self._on(signals.NeverEnded, lambda fact: over.inc(fact.steps))
+
+    # ---- who is told of ends
+
+    def _callbacks(self) -> None:
+        told = self._labelled(
+            "mandor_callbacks_total",
+            "Attempts to tell a run's end.",
+            "outcome",
+            ("delivered", "failed", "disabled", "given_up"),
+        )
+        self._on(callbacks.CallbackSent, lambda _: told("delivered").inc())
+        self._on(callbacks.CallbackFailed, lambda _: told("failed").inc())
+        self._on(callbacks.CallbackOver, lambda fact: told(fact.state).inc())
 
     # ---- those who watch
 

@@ -30,7 +30,7 @@ _VALUE = re.compile(
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 
 _SECRET_WORDS = frozenset(
-    {"password", "passwd", "passphrase", "secret", "token", "authorization", "cookie", "apikey", "accesskey"}
+    {"password", "passwd", "passphrase", "secret", "secrets", "token", "authorization", "cookie", "apikey", "accesskey"}
 )
 _SECRET_PAIRS = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("signing", "key")})
 _NO_SECRETS = frozenset({"step_token", "fencing_token"})  # fingerprints and counters by these names are public

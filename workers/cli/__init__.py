@@ -14,6 +14,7 @@ COMMANDS = {
     "actions": Later("workers.cli.actions", "group", "See the registered actions and planners."),
     "faults": Later("workers.cli.faults", "group", "Try what is promised, with real faults."),
     "dlq": Later("workers.cli.letters", "group", "Work with dead letters: what was given up on."),
+    "webhook": Later("orchestrator.cli.webhook", "group", "Try a callback's URL; have one sent again."),
     "config": Later("workers.cli.config", "group", "Show and check the settings in force."),
     "doctor": Later("orchestrator.cli.doctor", "command", "Look at settings, services, queues and supervisors."),
     "ledger": Later("orchestrator.cli.ledger", "group", "Set up the ledger; hold the state store against it."),

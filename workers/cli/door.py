@@ -8,6 +8,7 @@ import click
 
 from orchestrator import policies
 from orchestrator.admission import Admission, AdmittedStep, PayloadDrift, validate_handoff
+from orchestrator.admission.refusal import Kind
 from orchestrator.cli import inputs, output
 from orchestrator.cli.services import services
 from orchestrator.settings import Settings
@@ -91,6 +92,8 @@ def print_refusal(verdict: dict[str, Any]) -> None:
     click.echo()
     rows = [[error["path"] or "(all of it)", error["kind"], error["message"]] for error in verdict["errors"]]
     output.print_table(["path", "kind", "message"], rows)
+    if any(error["kind"] == Kind.UNKNOWN_ACTION for error in verdict["errors"]):
+        output.note(registry.NAMED_BY)
 
 
 def _context_hash(text: str | None) -> str:

@@ -128,9 +128,10 @@ def may_be_edited(letter: DeadLetter) -> None:
     """DecisionRefused: it is about something that nobody has written."""
     if letter.kind in (DeadLetterKind.PLAN, DeadLetterKind.SUBMISSION):
         return
-    is_step = letter.kind is DeadLetterKind.STEP
-    hint = "`mandor dlq replay ID` starts its run over" if is_step else "see `mandor dlq show ID`"
-    raise DecisionRefused(f"a letter about a {letter.kind} has nothing to edit", path="letter_id", hint=hint)
+    replayed = {DeadLetterKind.STEP: "starts its run over", DeadLetterKind.UNDO: "has it undone again"}
+    does = replayed.get(letter.kind)
+    hint = f"`mandor dlq replay {letter.id}` {does}" if does else f"see `mandor dlq show {letter.id}`"
+    raise DecisionRefused(f"a letter of kind {letter.kind} has nothing to edit", path="letter_id", hint=hint)
 
 
 def laid_out(text: str) -> str:

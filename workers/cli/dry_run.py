@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
-from orchestrator.admission import Admission, PayloadDrift
+from orchestrator.admission import ActionSpec, Admission, PayloadDrift
 from orchestrator.cli import output
 from orchestrator.cli.command import NO, Command
 from orchestrator.cli.policy import phrase
 from orchestrator.telemetry.text import printable
-from schemas.policy import Policy, policy_hash
+from schemas.policy import OnFailure, Policy, policy_hash
+from schemas.states import EffectClass
 from workers.cli import door, graph
 from workers.registry import registry
 from workers.rehearsal import Rehearsed, rehearse
@@ -66,7 +67,7 @@ def _as_json(plan: Admission, policy: Policy, steps: list[Rehearsed]) -> dict[st
         **door.accepted(plan),
         "policy_hash": policy_hash(policy),
         "run": _terms(policy),
-        "steps": list(map(_step_json, steps)),
+        "steps": [_step_json(one, policy) for one in steps],
         "waves": [[step.id for step in wave] for wave in graph.waves(plan.steps)],
         "mermaid": "\n".join(_mermaid(steps)),
     }
@@ -83,7 +84,7 @@ def _terms(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _step_json(one: Rehearsed) -> dict[str, Any]:
+def _step_json(one: Rehearsed, policy: Policy) -> dict[str, Any]:
     spec = one.step.spec
     return {
         **door.step_json(one.step),
@@ -92,6 +93,7 @@ def _step_json(one: Rehearsed) -> dict[str, Any]:
         "limits": dict(one.limits.named()),
         "queue": one.queue,
         "compensation": spec.has_compensation,
+        "confined": spec.is_confined(policy),
         "probe": spec.has_probe,
         "would": one.would,
         "why": one.why,
@@ -135,10 +137,14 @@ def _lines(one: Rehearsed, policy: Policy) -> Iterator[str]:
     tries = f"{limits.attempts} attempt{'' if limits.attempts == 1 else 's'} of {phrase(limits.timeout_s)} s"
     waited = f"{phrase(limits.backoff_s)} to {phrase(limits.backoff_max_s)} s between them"
     yield f"   {tries}, {waited}; lease {phrase(limits.lease_s)} s; queue {one.queue}"
-    yield f"   if the run fails: {_undone(one)}"
+    yield f"   if the run fails: {_undone(spec, policy)}"
 
 
-def _undone(one: Rehearsed) -> str:
-    if one.step.spec.has_compensation:
+def _undone(spec: ActionSpec, policy: Policy) -> str:
+    if spec.effect is EffectClass.PURE:
+        return "there is nothing to undo"
+    if policy.failing is OnFailure.STOP:
+        return "it stays, for the policy undoes nothing (on_failure)"
+    if spec.has_compensation:
         return "its compensation undoes it"
-    return "there is nothing to undo" if one.step.spec.effect == "pure" else "nothing undoes it"
+    return "it goes with the run's workspace" if spec.is_confined(policy) else "nothing undoes it"

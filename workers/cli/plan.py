@@ -7,6 +7,7 @@ import click
 
 from orchestrator import policies
 from orchestrator.admission import Admission, AdmittedStep, PayloadDrift, readmit, validate_handoff
+from orchestrator.admission.refusal import Kind
 from orchestrator.cli import inputs, output
 from orchestrator.cli.command import NO, Group
 from orchestrator.cli.services import services
@@ -101,6 +102,15 @@ def draw(source: str, mermaid: bool) -> None:
 
 def _plan_of(source: str) -> Admission:
     """The plan of a run, or of an answer, whatever context it was made for. PayloadDrift: there is none in it."""
+    try:
+        return _read_plan(source)
+    except PayloadDrift as drift:
+        if any(issue.kind == Kind.UNKNOWN_ACTION for issue in drift.issues):
+            drift.also(registry.NAMED_BY)
+        raise
+
+
+def _read_plan(source: str) -> Admission:
     tools = services()
     registry.load_actions(tools.settings)
     known, policy = registry.catalogue(), policies.resolve(tools.settings, None)
@@ -111,10 +121,9 @@ def _plan_of(source: str) -> Admission:
 
 def _stored(run_id: str) -> str:
     ledger = services().ledger
-    run = ledger.run(run_id)
-    plan = ledger.plan(run_id, run.generation) if run else None
+    plan = ledger.newest_plan(run_id)
     if plan is None:
-        message = "this run has no plan yet" if run else f"no run {run_id}"
+        message = "this run has no plan yet" if ledger.run(run_id) else f"no run {run_id}"
         raise NotFound(message, path="RUN", hint="`mandor run list` shows what there is")
     return plan.plan_text
 

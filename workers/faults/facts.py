@@ -13,6 +13,7 @@ from workers.faults.floor import Floor
 from workers.faults.ground import TOLD_S
 from workers.faults.invariants import RunFacts, StepFacts
 from workers.faults.log import fingerprint
+from workers.faults.parts import may_be_confined
 from workers.faults.scene import Scene
 from workers.registry import registry
 
@@ -77,7 +78,8 @@ def _steps(floor: Floor, row: LedgerRun, view: RunView) -> Iterator[StepFacts]:
         known = rehearsed[step.id]
         text = floor.store.views.step_text(floor.lookup.ref(row), step.id)
         inputs = inputs_of(known, text, results)
-        yield StepFacts(step.id, step.action, known.effect, step.needs, step.status, known.max_attempts, inputs)
+        about = (step.id, step.action, known.effect, step.needs, step.status, known.max_attempts, inputs)
+        yield StepFacts(*about, confined=may_be_confined(step.action))
 
 
 def inputs_of(step: StepState, text: str | None, results: Mapping[str, str]) -> str | None:

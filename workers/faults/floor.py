@@ -93,7 +93,7 @@ class Floor(Ground):
 
     def is_idle(self) -> bool:
         """Whether no message waits for a worker."""
-        prefix = self.settings.queue_prefix
+        prefix = self.settings.prefix
         return not any(dispatch.queue_depth(self.app, names.queue(prefix, name)) for name in ("control", "steps"))
 
     def until_late_is_undone(self) -> None:

@@ -19,7 +19,7 @@ from workers.faults import log, witness
 STEP_WORKERS: Final = ("steps-1", "steps-2")
 SLOTS: Final = 3  # of each of them
 KIT: Final = ("--include", "workers.faults.inside")
-LEFT_OUT: Final = ("exporter", "flower")
+LEFT_OUT: Final = ("deliver", "exporter", "flower")
 READY_S: Final = 90.0
 GRACE_S: Final = 5.0
 PAUSE_S: Final = 0.5
@@ -27,7 +27,7 @@ WITNESS: Final = "witness"
 
 
 def commands(env: Mapping[str, str], kit: Sequence[str] = KIT, slots: int = SLOTS) -> list[Command]:
-    """The Procfile's processes that do work, workers with these options more; steps twice."""
+    """The Procfile's processes that work at runs, workers with these options more; steps twice."""
     found = {one.name: one for one in procfile.commands(env) if one.name not in LEFT_OUT}
     steps, beat = found.pop("steps"), found.pop("beat")
     others = [_with(one, "-c", "1", *kit) for one in found.values()]

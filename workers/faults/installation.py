@@ -36,6 +36,7 @@ QUIET: Final = {
     "planner_port": 0,
     "steps_port": 0,
     "supervise_port": 0,
+    "deliver_port": 0,
     "log_format": "json",
 }
 
@@ -118,8 +119,8 @@ def environment(home: Path, redis_url: str, actions: str, settings: Mapping[str,
 
 def _set_up() -> None:
     """What `mandor ledger upgrade` does; and the actions are loaded, so that a wrong name is told at once."""
-    from orchestrator import verification
     from orchestrator.ledger import open_ledger
+    from orchestrator.recovery import verification
     from orchestrator.settings import settings
     from workers.registry import load_actions
 

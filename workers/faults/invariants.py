@@ -32,7 +32,9 @@ ACTED, BEGAN, RAISED, UNDOING, UNDONE, ASKED = "acted", "began", "raised", "undo
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """A step as it stands in the end. inputs: fingerprint of what its action must have seen, None: nobody knows."""
+    """A step as it stands in the end. inputs: fingerprint of what its action must have seen, None: nobody knows;
+    confined: it may be undone by the end of its run's workspace, without a compensation.
+    """
 
     id: str
     action: str
@@ -41,6 +43,7 @@ class StepFacts:
     status: str
     max_attempts: int = 3
     inputs: str | None = None
+    confined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +331,8 @@ def _effect(run: RunFacts, step: StepFacts) -> Found:
 
 def _undone(run: RunFacts, step: StepFacts, acted: list[Act], undone: list[Act]) -> Found:
     if not undone:
-        yield "loss", f"{step.id} is said to be undone, and its compensation never returned"
+        if not step.confined:
+            yield "loss", f"{step.id} is said to be undone, and its compensation never returned"
         return
     repeatable = step.effect in (EffectClass.IDEMPOTENT, EffectClass.KEYED)
     if not repeatable and len(undone) > 1 + (step.id in run.late):

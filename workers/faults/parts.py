@@ -31,6 +31,11 @@ def has_undo(step: StepState) -> bool:
     return has_effect(step) and registry.find_action(step.action).undo is not None
 
 
+def may_be_confined(action: str) -> bool:
+    """Whether a step may be undone by the end of its run's workspace."""
+    return registry.find_action(action).spec.confined is not False
+
+
 def has_probe(step: StepState) -> bool:
     """Whether its action can be asked what became of an attempt that may have acted."""
     return step.effect in OPENED_FIRST and registry.find_action(step.action).ask is not None

@@ -11,12 +11,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 import httpx2
 
+from orchestrator import retry_after
 from orchestrator.telemetry.text import hide, printable, without_secrets
 from workers.planners.llm.protocol import ModelMisconfigured, ModelRateLimited, ModelTimeout, ModelUnavailable
 
@@ -143,27 +142,7 @@ def _words(body: object) -> set[str]:
 
 def retry_after_s(headers: httpx2.Headers) -> float:
     """Seconds from now until the server wants to hear of us again; 0 where it did not say so in a readable way."""
-    given = headers.get("retry-after", "").strip()
-    seconds = _number(given)
-    if seconds is None:
-        seconds = _until(given)
-    return min(max(0.0, seconds), LONGEST_WAIT_S)
-
-
-def _number(given: str) -> float | None:
-    try:
-        seconds = float(given)
-    except ValueError:
-        return None
-    return seconds if math.isfinite(seconds) else None
-
-
-def _until(given: str) -> float:
-    try:
-        at = parsedate_to_datetime(given)
-    except ValueError:
-        return 0.0
-    return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
+    return retry_after.seconds(headers.get("retry-after", ""), LONGEST_WAIT_S)
 
 
 def cause_of(error: BaseException) -> str:
