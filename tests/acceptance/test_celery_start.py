@@ -22,7 +22,7 @@ WORKER = ("worker", "-Q", "steps", "-c", "1", "--without-mingle", "--without-gos
 @pytest.fixture
 def env(redis_server: Server, namespace: str, tmp_path: Path) -> Iterator[dict[str, str]]:
     """An installation that is ready, and its environment."""
-    names = {"namespace": namespace, "queue_prefix": f"{namespace}.", "home": tmp_path / "home", "log_format": "json"}
+    names = {"namespace": namespace, "home": tmp_path / "home", "log_format": "json"}
     with installation(redis_server.url, **names):  # type: ignore[arg-type]
         yield clean_environment(redis_url=redis_server.url, **names)
 
@@ -102,6 +102,15 @@ def test_a_celeryconfig_in_the_working_directory_is_refused(env: dict[str, str],
     said = refusal({**env, **SOFT}, tmp_path, *WORKER)
     assert "celeryconfig" in said
     assert str(tmp_path) in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MANDOR_SWEEP_S", "100"), ("MANDOR_LEASE_S", "long"), ("MANDOR_REDIS_URL", "nonsense")]
+)
+def test_a_setting_that_cannot_be_is_told_in_a_line(env: dict[str, str], tmp_path: Path, name: str, value: str) -> None:
+    said = refusal({**env, **SOFT, name: value}, tmp_path, *WORKER)
+    assert [line for line in said.splitlines() if line.strip()] == [said.strip()]
+    assert said.startswith(f"mandor: {name}: ")
 
 
 def test_without_an_epoch_it_says_what_to_run(env: dict[str, str], tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ from uuid import uuid4
 
 import pytest
 
+from orchestrator import names
 from tests.support.installation import Installation
+from tests.support.processes import Processes
 from tests.support.waiting import eventually
 
+TICK = names.supervisor_task("settle-runs")
 DEEP = "a value that is nested deep"
 
 
@@ -77,6 +80,37 @@ def test_it_is_kept_with_its_reason(
     assert base64.b64decode(letter.content.get("body_base64", "")) or letter.content["body"].encode() == body
 
 
+@pytest.mark.parametrize("task", ["orchestrator.settle", "workers.step", "workers.plan", TICK])
+def test_arguments_without_names_are_kept(ours: Installation, task: str) -> None:
+    before = {letter.id for letter in ours.ledger.letters(100)}
+    put(ours, b'[["odd"], {}, {}]', task)
+
+    def found() -> list[Any]:
+        return [letter for letter in ours.ledger.letters(100) if letter.id not in before]
+
+    (letter,) = eventually(found, what="a letter")
+    assert letter.kind == "message"
+    assert letter.reason == f"not a message for {task}: args: all of a message is in its fields"
+    assert "odd" in letter.content["body"]
+
+
+@pytest.mark.parametrize("task", ["orchestrator.settle", TICK])
+def test_fields_of_nobody_s_are_kept(ours: Installation, running: Processes, task: str) -> None:
+    """Celery calls a task with whatever a message carries: without a look before that ends in a stack."""
+    before = {letter.id for letter in ours.ledger.letters(100)}
+    task_id = put(ours, b'[[], {"sesame": 1, "self": 2}, {}]', task)
+
+    def found() -> list[Any]:
+        return [letter for letter in ours.ledger.letters(100) if letter.id not in before]
+
+    (letter,) = eventually(found, what="a letter")
+    assert letter.kind == "message"
+    assert letter.reason.startswith(f"not a message for {task}: ")
+    assert "sesame" in letter.content["body"]
+    told = [line for line in running.lines("control") if task_id in line]
+    assert [line for line in told if "TypeError" in line or "Traceback" in line] == []
+
+
 def test_the_same_message_twice_is_one_letter(ours: Installation) -> None:
     before = {letter.id for letter in ours.ledger.letters(100)}
     for task in ("twice", "twice", "last"):
@@ -96,3 +130,16 @@ def test_headers_that_no_child_could_be_handed(ours: Installation) -> None:
 
     eventually(lambda: len(reasons()) == 2, what="two letters")
     assert any("nested more than" in reason for reason in reasons())
+
+
+def test_the_log_has_a_line_that_quotes_nothing_of_it(ours: Installation, running: Processes) -> None:
+    put(ours, b'[["sesame"], {}, {}]', "nobody.hears.this", argsrepr="('sesame',)")
+    put(ours, b'{"sesame":', "orchestrator.submit", argsrepr="sesame")
+    put(ours, b'[["sesame"], {}, {}]', "orchestrator.submit", "application/x-python-serialize")
+    put(ours, b'{"hello": "sesame"}', None)
+    put(ours, ARGS, "nobody.ends.it")
+    running.wait_for_line("nobody.ends.it", name="control")
+    told = [line for line in running.lines("control") if '"a message ' in line]
+    assert len(told) >= 5
+    assert [line for line in told if "exception" in line] == []
+    assert [line for line in running.lines("control") if "sesame" in line] == []

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,16 @@ from uuid import uuid4
 
 import pytest
 
+from orchestrator import submission
 from orchestrator.cli.command import run
+from orchestrator.cli.reach import WAIT_S
 from orchestrator.releases import release
+from orchestrator.telemetry.logs import identity
 from schemas.canonical import hash_of
 from schemas.run import RunView
 from tests.support.environment import ROOT, clean_environment
-from tests.support.servers import Server, running_server
+from tests.support.installation import installation
+from tests.support.servers import Server, frozen, running_server
 from tests.support.system import System, plan_text, running_system, step
 from tests.support.waiting import eventually
 from workers.cli import mandor
@@ -162,10 +166,18 @@ def test_a_planner_that_is_not_there_is_named(system: System) -> None:
     assert "no planner is called 'nobody'" in done.stdout
 
 
-def test_a_refused_plan_leaves_a_letter(system: System) -> None:
+def test_a_refused_plan_leaves_a_letter(system: System, capsys: pytest.CaptureFixture[str]) -> None:
     raw = plan_text(step("test.echo", value=3), step("frob\u202e"))
     run_id = settled(system, raw).run_id
-    (letter,) = answer("run", "show", run_id)["dead_letters"]
+    run_shown = answer("run", "show", run_id)
+    (letter,) = run_shown["dead_letters"]
+    assert (run_shown["reason"], run_shown["error"]["kind"]) == ("payload_drift", "payload_drift")
+    assert run_shown["error"]["path"] == "steps.0.params.value"
+    assert run_shown["error"]["message"].endswith(" (and 1 more fault)")
+    assert re.search(
+        r"(?m)^error +payload_drift: steps\.0\.params\.value: .* \(and 1 more fault\)$", text("run", "show", run_id)
+    )
+    assert f"mandor dlq show {letter['id']}" in capsys.readouterr().err
     listed = answer("dlq", "list", "--kind", "plan", "--limit", "1")
     assert (listed["dead_letters"][0]["id"], listed["dead_letters"][0]["run_id"]) == (letter["id"], run_id)
     shown = answer("dlq", "show", letter["id"])
@@ -466,6 +478,34 @@ def test_a_service_that_is_away_is_named_within_seconds(nowhere: dict[str, str],
     assert json.loads(done.stdout)["error"]["hint"]
     assert "hunter2" not in done.stdout + done.stderr
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+def test_a_server_that_says_nothing_is_given_up_on_for_people(new_server: Callable[[], Server], tmp_path: Path) -> None:
+    """All tries together have the time that a worker gives to one, and the pauses between."""
+    silent, patience_s, pauses_s = new_server(), 2.0, 0.75
+    with installation(silent.url, tmp_path, store_timeout_s=patience_s) as ours:
+        with identity(job_id="task-1"):
+            read = submission.read({"planner": "x"}, ours.settings)
+            run_id = submission.submit(ours.app, ours.store, ours.ledger, ours.settings, read, "task-1").run_id
+        with frozen(silent):
+            for arguments in (
+                ("run", "show", run_id),
+                ("run", "why", run_id),
+                ("run", "cancel", run_id),
+                ("ledger", "verify"),
+            ):
+                began = time.monotonic()
+                error = answer(*arguments, code=3)["error"]
+                assert time.monotonic() - began < 2 * (patience_s + pauses_s), arguments
+                assert (error["kind"], error["hint"][:16]) == ("store_unavailable", "is Redis running")
+            began = time.monotonic()  # it writes, and has what a worker has
+            assert answer("ledger", "upgrade", code=3)["error"]["kind"] == "store_unavailable"
+            assert time.monotonic() - began < 2 * (4 * patience_s + pauses_s)
+            began = time.monotonic()
+            assert answer("run", "submit", "--planner", "x", code=3)["error"]["kind"] == "broker_unavailable"
+            assert time.monotonic() - began < 2 * WAIT_S
 
 
 def test_the_version() -> None:

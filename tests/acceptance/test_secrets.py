@@ -21,6 +21,7 @@ from tests.support.leaky import CODEWORD, DEPOT, RESULT
 from tests.support.ledgers import databases
 from tests.support.models import KEY, Says, model_server
 from tests.support.postgres import PASSWORD, Postgres
+from tests.support.receiver import SECRET
 from tests.support.scraping import probed, scraped, url_of
 from tests.support.servers import Server, running_server
 from tests.support.system import System, plan_text, running_system, step
@@ -32,8 +33,8 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
 NAMED = "named-field-of-a-plan-05"
 ROLES = ("steps", "control", "planner", "supervise", "exporter")
 PLACES = ("logs", "pages", "events", "letters", "bells", "answers", "errors", "arguments", "inspected")
-PROMPTED = ("store", "ledger", "model", "registered", "variable", "result")
-OURS = ("store", "ledger", "model", "variable")  # which no action puts into its result
+PROMPTED = ("store", "ledger", "model", "webhook", "registered", "variable", "result")
+OURS = ("store", "ledger", "model", "webhook", "variable")  # which no action puts into its result
 ABOUT_RUN = (("run", "show"), ("run", "events"), ("run", "why"), ("run", "result"), ("plan", "show"), ("plan", "graph"))
 ABOUT_ALL = (
     *(("config", "show"), ("config", "check"), ("config", "policy"), ("doctor",), ("run", "list"), ("dlq", "list")),
@@ -72,6 +73,7 @@ def leaked(postgres: Postgres, server_kind: str, tmp_path_factory: pytest.TempPa
                 "store": urlsplit(server.url).password or "",
                 "ledger": PASSWORD,
                 "model": KEY,
+                "webhook": SECRET.removeprefix("whsec_"),
                 "registered": "a-word-that-was-registered-03",
                 "variable": "a-variable-of-a-worker-04",
                 "named": NAMED,
@@ -80,6 +82,7 @@ def leaked(postgres: Postgres, server_kind: str, tmp_path_factory: pytest.TempPa
         )
         assert all(made.secrets.values())
         given = {"llm_provider": "openai", "llm_model": "m", "llm_base_url": model.url, "llm_api_key": KEY}
+        given["webhook_secrets"] = SECRET
         named = {"actions": "tests.support.business,tests.support.leaky", "backoff_s": "0.1", "backoff_max_s": "0.1"}
         with running_system(
             server.url, folder, ledger_url=ledgers.made(), planner_attempts="2", **given, **named
@@ -233,7 +236,7 @@ def test_no_result_has_one_that_its_action_did_not_put_there(leaked: Leaked) -> 
 
 
 def test_the_search_finds_what_is_there(leaked: Leaked) -> None:
-    assert {kind for kind, _ in leaked.found("given")} == {"store", "ledger", "model", "registered", "variable"}
+    assert {kind for kind, _ in leaked.found("given")} == {*OURS, "registered"}
     events, logs = "\n".join(leaked.places["events"]), "\n".join(leaked.places["logs"])
     assert "task-failed" in events
     assert logs.count("***") > 100

@@ -16,9 +16,12 @@ from tests.support.environment import ROOT, clean_environment
 from tests.support.installation import Installation, installation
 from tests.support.letters import letter_about, refused_run
 from tests.support.servers import Server
+from tests.support.shell import Said, Shell, shell_in
+from tests.support.up import Up, running_up
 from workers.cli import mandor
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -115,3 +118,69 @@ def test_many_letters_are_dealt_with_by_what_they_say(ours: Installation, capsys
     assert ({one["letter_id"] for one in done}, len({one["run_id"] for one in done})) == (letters, 3)
     assert [run.planner for run in ours.ledger.listed(3)] == ["drift.careful"] * 3
     assert answers(capsys, "drop", *replay[1:], "--reason", "no use") == {"letters": []}
+
+
+# ---- a whole triage, at a terminal
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    folder = tmp_path / "work"
+    with running_up(folder, clean_environment(actions="tests.support.drifting", sweep_s=0.5)) as started_up:
+        yield started_up.wait_ready()
+
+
+@pytest.fixture
+def shell(up: Up) -> Iterator[Shell]:
+    with shell_in(up.folder, up.env) as opened:
+        yield opened
+
+
+def editor(folder: Path, old: str, new: str) -> str:
+    """An editor that changes one thing."""
+    script = folder / "editor.py"
+    script.write_text(
+        "import pathlib, sys\n"
+        "file = pathlib.Path(sys.argv[3])\n"
+        "text = file.read_text()\n"
+        "assert sys.argv[1] in text, text\n"
+        "file.write_text(text.replace(sys.argv[1], sys.argv[2]))\n"
+    )
+    return f"EDITOR='{sys.executable} {script} {old} {new}'"
+
+
+def found(pattern: str, said: Said, code: int = 0) -> str:
+    """What a pattern finds in what was said, which nothing hostile is part of."""
+    assert said.code == code, said
+    assert HOSTILE not in said.text
+    match = re.search(pattern, said.text)
+    assert match is not None, (pattern, said.text)
+    return match[1] if match.groups() else match[0]
+
+
+@pytest.mark.timeout(600)
+def test_from_a_drifting_planner_to_runs_that_succeed(up: Up, shell: Shell) -> None:
+    for _ in range(2):
+        found("dead_lettered", shell.run("mandor run submit --planner drift.drifts --wait"), code=1)
+    said = shell.run("mandor dlq list")
+    group = found(r"(?m)^\W*([0-9a-f]{12}) +2 ", said)
+    one, other = re.findall(rf"(?m)^({ID}) ", shell.run(f"mandor dlq list --fingerprint {group}").text)
+    found(r"steps\.0\.params\.greeting: ", shell.run(f"mandor dlq show {one}"))
+
+    # a mistake in the editor costs nothing, and what was written is there again
+    wrong = editor(up.folder, '"greeting\\": 3"', '"greeting\\": 4"')
+    said = shell.run(f"{wrong} mandor dlq edit {one}")
+    found(r"steps\.0\.params\.greeting", said, code=1)
+    kept = Path(found(r"kept in (\S+)", said, code=1))
+    assert kept.stat().st_mode & 0o777 == 0o600
+    right = editor(up.folder, '"greeting\\": 4"', '"greeting\\": \\"four\\""')
+    run_id = found(ID, shell.run(f"{right} mandor dlq edit {one}"))
+    assert not kept.exists()
+    found("succeeded", shell.run(f"mandor run watch {run_id}"))
+    assert found(r"was first, at ", shell.run(f"mandor dlq replay {one} --by bob"))
+
+    # the other one is planned anew by somebody else
+    foreseen = found(rf"submit run ({ID})", shell.run(f"mandor dlq replay {other} --planner drift.careful --dry-run"))
+    assert found(ID, shell.run(f"mandor dlq replay {other} --planner drift.careful")) == foreseen
+    found("succeeded", shell.run(f"mandor run watch {foreseen}"))
+    found("no dead letters that are open", shell.run("mandor dlq list"))

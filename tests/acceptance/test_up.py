@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.timeout(300)
 READY_S = 120
 HASTE = {"lease_s": 3, "sweep_s": 0.5, "dispatch_check_s": 1}
-NAMES = {"beat", "supervise", "control", "planner", "steps", "exporter", "flower"}
+NAMES = {"beat", "supervise", "control", "planner", "steps", "deliver", "exporter", "flower"}
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_terminal_from_start_to_ctrl_c(folder: Path) -> None:
         up.press_ctrl_c()
         assert up.wait() == 0, up.text
         order = [line.removeprefix("stopping ") for line in up.said() if line.startswith("stopping ")]
-        assert order == ["control", "beat", "planner, steps, supervise", "exporter, flower", "the server"]
+        assert order == ["control", "beat", "planner, steps, supervise, deliver", "exporter, flower", "the server"]
         assert "Traceback" not in up.text
         assert processes_in(folder / ".mandor") == {}
     with running_up(folder, env) as again:
@@ -133,6 +133,7 @@ def test_a_second_ctrl_c_hurries_and_the_next_start_finishes_the_work(folder: Pa
         wait_for_success(again, run_id)
 
 
+@pytest.mark.soak
 @pytest.mark.full
 def test_a_killed_mandor_up_leaves_what_the_next_one_adopts_or_clears(folder: Path) -> None:
     env, home = environment(folder), folder / ".mandor"
@@ -171,6 +172,7 @@ def test_what_dies_is_started_again(folder: Path) -> None:
         assert up.status(run_id) == "succeeded"
         again = submit(up, step("test.echo", value="after"))
         wait_for_success(up, again)
+        assert [line for line in up.text.splitlines() if not re.match(r"\w+ +\| ", line)] == []
 
 
 def test_who_refuses_to_start_ends_them_all_and_says_why(folder: Path) -> None:
@@ -187,7 +189,7 @@ def test_who_refuses_to_start_ends_them_all_and_says_why(folder: Path) -> None:
 def test_a_named_server_is_used_as_it_is_and_never_set_up_by_the_way(
     folder: Path, redis_server: Server, namespace: str
 ) -> None:
-    env = environment(folder, redis_url=redis_server.url, namespace=namespace, queue_prefix=f"{namespace}.")
+    env = environment(folder, redis_url=redis_server.url, namespace=namespace)
     with running_up(folder, env) as up:
         assert up.wait(READY_S) == 3
         assert "mandor ledger upgrade" in up.text

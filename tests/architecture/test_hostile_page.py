@@ -4,6 +4,7 @@ import re
 from collections import Counter
 
 from tests.architecture.sources import ROOT, text_of_tests
+from tests.fenced.hostile_plans import NAMES
 from tests.support.hostile import corpus
 
 PAGE = (ROOT / "tests" / "corpora" / "hostile.md").read_text(encoding="utf-8")
@@ -31,3 +32,12 @@ def test_every_test_it_names_is_there_and_speaks_of_its_cases() -> None:
         if "/test_hostile_" in row["path"] and not re.search(rf"\b{case}\b", text_of_tests(row["path"]))
     ]
     assert silent == []
+
+
+def test_every_case_that_it_does_not_leave_out_is_played_by_whole_workers() -> None:
+    """But those about callbacks and dead letters: what is wrong there is no plan."""
+    (row,) = (row for row in ROW.finditer(SHOWN) if row["path"] == "faults/test_fenced.py")
+    played = (
+        set(corpus()) - set(CASES.findall(LEFT_OUT)) - {case for case in corpus() if case.startswith(("wh-", "dlq-"))}
+    )
+    assert set(CASES.findall(row["cases"])) == set(NAMES) == played

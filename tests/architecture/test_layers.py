@@ -30,7 +30,6 @@ def test_the_import_contracts_hold() -> None:
 EXTRAS = {
     "orchestrator/ledger/silence.py": {"psycopg"},
     "workers/planners/llm/anthropic.py": {"anthropic"},
-    "workers/planners/llm/http.py": {"httpx2"},
     "workers/planners/llm/openai.py": {"openai"},
 }
 

@@ -63,7 +63,7 @@ def test_cancel_stops_what_runs_and_starts_nothing_more(system: System) -> None:
     answer = mandor_says("run", "cancel", run_id, "--by", "ann", "--reason", "too dear")
     assert (answer["outcome"], answer["carried_out"]) == ("ending", True)
     view = system.wait(run_id)
-    assert (view.status, view.reason) == ("cancelled", "cancel")
+    assert (view.status, view.reason) == ("cancelled", "cancelled")
     assert len(system.effects(run_id=run_id, what="began")) == 2
     assert not system.effects(run_id=run_id, what="noted")
     (kept,) = system.installed.ledger.decisions_of(run_id)

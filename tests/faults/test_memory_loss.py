@@ -193,7 +193,7 @@ def test_keys_of_several_runs_vanish_under_load(world: Forgetful, drawn: random.
     world.wait_for_lines(len(world.system.effects()) + drawn.randint(1, 60))
     lost = drawn.sample(sorted(ends), 6)
     world.client.delete(*(name for run_id in lost[:2] for name in kept_of(world, run_id)))
-    for run_id, part in zip(lost[2:], ("", ":steps", ":plan", ":steps"), strict=True):
+    for run_id, part in zip(lost[2:], ("", ":steps", ":plan", ":dependants"), strict=True):
         assert world.client.delete(state_of(world, run_id) + part) == 1
     assert set(lost) <= world.live()
     eventually(lambda: world.built(ends).keys() == set(lost), timeout_s=BUILT_S, what="those runs built again")

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from uuid import uuid4
 
-from orchestrator import dispatch, verification
+from orchestrator import dispatch
+from orchestrator.recovery import verification
 from tests.support.forgetting import restart
 from tests.support.system import System, plan_text, step
 from tests.support.waiting import eventually

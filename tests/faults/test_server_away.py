@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import verification
 from orchestrator.local import EmbeddedServer
+from orchestrator.recovery import verification
 from tests.support.servers import ended_with_us, server_binary
 from tests.support.system import System, running_system, step
 from tests.support.waiting import eventually
@@ -36,7 +36,10 @@ def system(server: EmbeddedServer, tmp_path: Path) -> Iterator[System]:
 
 @pytest.mark.full
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("hold_s", [30, 10], ids=["back before they end", "away when they end"])
+@pytest.mark.parametrize(
+    "hold_s",
+    [pytest.param(30, id="back before they end"), pytest.param(10, id="away when they end", marks=pytest.mark.soak)],
+)
 def test_ten_running_once_steps_outlast_an_outage(server: EmbeddedServer, system: System, hold_s: int) -> None:
     system.start_steps(concurrency=STEPS)
     run_id = system.submit(*(step("test.send", f"s{i}", [], value=str(i), hold_s=hold_s) for i in range(STEPS)))

@@ -97,7 +97,7 @@ def test_a_lost_message_that_undoes_is_sent_again(new_system: Any) -> None:
     eventually(lambda: redis.delete("mandor.steps"), what="the message in its queue")
     system.start_steps("second", concurrency=1)
     view = system.wait(run_id)
-    assert (view.status, view.reason) == ("compensated", "cancel")
+    assert (view.status, view.reason) == ("compensated", "cancelled")
     assert any(event.event == "undo.republished" for event in system.events(run_id))
 
 
@@ -115,7 +115,7 @@ def test_a_cancelled_run_is_undone_its_running_step_too(system: System) -> None:
     eventually(lambda: system.effects(run_id=run_id, what="began", step_id="t"))
     cancel(system, run_id)
     view = system.wait(run_id)
-    assert (view.status, view.reason) == ("compensated", "cancel")
+    assert (view.status, view.reason) == ("compensated", "cancelled")
     assert [one.step_id for one in view.compensations] == ["t", "s"]
     assert_every_effect_is_accounted_for(system, view)
 

@@ -193,22 +193,45 @@ def test_whoever_breaks_off_is_told_how_far_it_came(
 
     monkeypatch.setattr(decisions, "cancel", breaking)
     ended += [KeyboardInterrupt, StoreUnavailable("no answer")]
-    away = says(capsys, "cancel", "--session", session, "--yes", code=3)["error"]
-    assert "2 of 3 were decided about" in away["hint"]
+    away = says(capsys, "cancel", "--session", session, "--yes", code=3)
+    assert "2 of 3 were decided about" in away["error"]["hint"]
+    assert {row["run_id"] for row in away["decisions"]} == {run.ref.run_id for run in runs if stands(run) != "running"}
     waiting(bench, session, "late")
     interrupted = says(capsys, "cancel", "--session", session, "--status", "running", "--yes", code=130)["error"]
     assert "0 of 2 were decided about" in interrupted["hint"]
 
 
-@pytest.mark.full
-def test_two_people_at_once_decide_once(bench: Workbench, installed: Installation, session: str) -> None:
-    runs = [waiting(bench, session, str(number)) for number in range(8)]
-    words = [sys.executable, "-m", "workers.cli", "run", "cancel", "--session", session, "--yes", "--json"]
-    people = [subprocess.Popen([*words, "--by", who], stdout=subprocess.PIPE, text=True) for who in ("ann", "bob")]
+def two_people_say(*words: str) -> None:
+    """The same, in two processes at once. Whoever came too late for one is told so."""
+    said = [sys.executable, "-m", "workers.cli", "run", *words, "--yes", "--json"]
+    people = [subprocess.Popen([*said, "--by", who], stdout=subprocess.PIPE, text=True) for who in ("ann", "bob")]
     for one in people:
         answer = json.loads(one.communicate(timeout=60)[0])
         assert one.returncode == 0 or not all(row["carried_out"] for row in answer["decisions"])
+
+
+def events_of(installed: Installation, run: Run) -> list[str]:
+    return [event.event for event in installed.store.views.events(run.ref)]
+
+
+@pytest.mark.full
+def test_two_people_at_once_decide_once(bench: Workbench, installed: Installation, session: str) -> None:
+    runs = [waiting(bench, session, str(number)) for number in range(8)]
+    two_people_say("cancel", "--session", session)
     for run in runs:
         assert stands(run) in ("failing", "cancelled")
-        events = [event.event for event in installed.store.views.events(run.ref)]
-        assert events.count("run.cancel") == 1
+        assert events_of(installed, run).count("run.cancel") == 1
+
+
+@pytest.mark.full
+def test_two_people_at_once_approve_once_and_start_over_once(
+    bench: Workbench, installed: Installation, session: str
+) -> None:
+    waits = [waiting(bench, session, str(number)) for number in range(4)]
+    ended = [failed(bench, installed, session, f"failed{number}") for number in range(4)]
+    two_people_say("approve", "--session", session, "--action", "pay")
+    two_people_say("retry", "--session", session)
+    assert [run.step("pay").status for run in waits] == ["dispatched"] * 4
+    assert [events_of(installed, run).count("step.approved") for run in waits] == [1] * 4
+    assert [run.state.generation for run in ended] == [2] * 4
+    assert [events_of(installed, run).count("run.retried") for run in ended] == [1] * 4

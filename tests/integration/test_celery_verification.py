@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import submission, verification
+from orchestrator import submission
 from orchestrator.errors import ConfigError, StoreAmnesia, StoreMoved
+from orchestrator.recovery import verification
 from orchestrator.settings import Settings
 from orchestrator.store import open_store
 from orchestrator.telemetry.logs import identity

@@ -5,20 +5,26 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from orchestrator import app as celery_app
 from orchestrator import doctor
 from orchestrator.cli.command import run
+from orchestrator.deliveries import deliver
 from orchestrator.doctor import Finding
-from orchestrator.ledger import upgrade_effects
+from orchestrator.ledger import DeliveryState, Due, Outcome, upgrade_effects
 from orchestrator.store.replies import DUTIES
+from schemas.callback import delivery_id
+from schemas.states import RunStatus
 from tests.support.installation import Installation, installation
 from tests.support.ledgers import run_named, url_of
-from tests.support.servers import Server
+from tests.support.receiver import SECRET
+from tests.support.servers import Server, frozen
 from workers.cli import mandor
 
 
@@ -56,8 +62,17 @@ def test_a_sound_installation(ours: Installation) -> None:
     findings = found(ours)
     well = {check: finding for check, finding in findings.items() if finding.level in ("wrong", "away")}
     assert well == {}
-    assert set(findings) == {name for name, _ in (*doctor.HERE, *doctor.THERE)} - {"servers"}  # there is one
+    assert set(findings) == {name for name, _ in (*doctor.HERE, *chain(*doctor.THERE))} - {"servers"}  # there is one
     assert findings["consumers"].level == "warning"  # there is no worker
+
+
+def test_a_namespace_of_its_own_without_queues_of_its_own(ours: Installation) -> None:
+    assert {one.level for one in doctor.examine(ours.settings, servers=False)} == {"ok"}
+    shared = ours.settings.model_copy(update={"queue_prefix": "mandor."})
+    found = [one for one in doctor.examine(shared, servers=False) if one.level != "ok"]
+    assert [(one.check, one.level, one.mend) for one in found] == [
+        ("configuration", "warning", "unset MANDOR_QUEUE_PREFIX everywhere, or give it another")
+    ]
 
 
 def test_a_server_that_evicts(ours: Installation) -> None:
@@ -126,10 +141,43 @@ def test_a_decision_that_nobody_carries_out(ours: Installation, monkeypatch: pyt
     assert level_of(ours, "decisions") == "wrong"
 
 
+def with_a_secret(ours: Installation) -> Installation:
+    signing = ours.settings.model_copy(update={"webhook_secrets": SecretStr(SECRET)})
+    return Installation(ours.app, ours.store, ours.ledger, signing)
+
+
+def test_callbacks_that_nobody_signs_or_posts(ours: Installation) -> None:
+    signing = with_a_secret(ours)
+    assert {found(one)["callbacks"].level for one in (ours, signing)} == {"ok"}
+    run = run_named("told", namespace=ours.settings.namespace, callback="https://example.com/")
+    ours.ledger.accept(run)
+    late_ms = round(doctor.LATE_CALLBACK_S * 1000) + 1000
+    ours.ledger.end_run(run.run_id, 1, RunStatus.SUCCEEDED, None, 9, ours.ledger.now_ms() - late_ms)
+    unsigned = found(ours)["callbacks"]
+    assert (unsigned.level, unsigned.mend) == ("wrong", deliver.HINT)
+    assert unsigned.text.startswith("1 callbacks wait, and no secret is set")
+    assert level_of(signing, "callbacks") == "warning"
+    claim = ours.ledger.deliveries.claim(Due(delivery_id(run.run_id, 1), 0), 1000)
+    assert claim is not None
+    soon = Outcome(DeliveryState.PENDING, 500, "status", ours.ledger.now_ms() + 60_000)
+    assert ours.ledger.deliveries.note(claim, soon)
+    waits = found(signing)["callbacks"]
+    assert (waits.level, waits.text) == ("ok", "1 callbacks wait")
+
+
 def test_a_server_that_is_away_hides_nothing_else(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = ours.settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
     findings = {finding.check: finding.level for finding in doctor.examine(gone)}
-    assert (findings["server"], findings["clock"], findings["packages"]) == ("away", "away", "ok")
+    assert (findings["server"], findings["broker"], findings["packages"]) == ("away", "ok", "ok")
+    assert "clock" not in findings  # of the same server, which was waited for
+
+
+def test_a_server_that_says_nothing_is_waited_for_once(ours: Installation, new_server: Callable[[], Server]) -> None:
+    silent = new_server()
+    given = ours.settings.model_copy(update={"redis_url": silent.url, "store_timeout_s": 0.5})
+    with frozen(silent):
+        findings = doctor.examine(given)
+    assert [finding.check for finding in findings if finding.level == "away"] == ["server"]
 
 
 # ---- the command

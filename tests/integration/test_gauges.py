@@ -15,11 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from orchestrator import app as celery_app
 from orchestrator import dispatch, submission
 from orchestrator.gauges import Gauges, Part
+from orchestrator.ledger import DeliveryState, Outcome
 from orchestrator.store.replies import DUTIES
 from orchestrator.telemetry.logs import identity
 from schemas.ids import RunRef
+from schemas.states import RunStatus
 from tests.support.installation import Installation, installation
-from tests.support.ledgers import letter_named
+from tests.support.ledgers import letter_named, run_named
 from tests.support.proxy import Proxy
 from tests.support.scraping import family, shown
 from tests.support.servers import Server
@@ -63,10 +65,19 @@ def test_an_installation_at_rest(ours: Installation) -> None:
     assert abs(found["mandor_clock_skew_seconds"]) < 1
 
 
+def beside(ours: Installation) -> None:
+    """What another installation on the same ledger waits for."""
+    theirs = run_named("theirs", namespace="other")
+    ours.ledger.accept(theirs)
+    ours.ledger.decide(theirs.run_id, 1, "pause", "bob", None)
+    ours.ledger.write_letter(letter_named("theirs"), "their letter", "other")
+
+
 def test_what_waits_is_counted_and_has_an_age(ours: Installation) -> None:
     refs = [submit(ours, f"r{number}") for number in range(3)]
     ours.ledger.decide(refs[0].run_id, 1, "pause", "ada", None)
     ours.ledger.write_letter(letter_named("r0"), "a letter", ours.settings.namespace)
+    beside(ours)
     queue = ours.queue("plan")
     found = scrape(ours)
     assert found["mandor_runs_open"] == 3
@@ -80,6 +91,25 @@ def test_what_waits_is_counted_and_has_an_age(ours: Installation) -> None:
     assert (
         later['mandor_queue_oldest_seconds{queue="plan"}'] >= found['mandor_queue_oldest_seconds{queue="plan"}'] + 0.3
     )
+
+
+def test_callbacks_that_wait_and_since_when_one_is_due(ours: Installation) -> None:
+    assert (found := scrape(ours))["mandor_callbacks_waiting"] == found["mandor_callbacks_overdue_seconds"] == 0
+    now = ours.ledger.now_ms()
+    for ended_at in (now + 3_600_000, now - 60_000):
+        run = run_named(f"told{ended_at}", namespace=ours.settings.namespace, callback="https://example.com/")
+        ours.ledger.accept(run)
+        ours.ledger.end_run(run.run_id, 1, RunStatus.SUCCEEDED, None, 9, ended_at)
+    found = scrape(ours)
+    assert found["mandor_callbacks_waiting"] == 2
+    assert 60 <= found["mandor_callbacks_overdue_seconds"] < 90
+    (due,) = ours.ledger.deliveries.take(ours.settings.namespace, 9, 1000)
+    claim = ours.ledger.deliveries.claim(due, 1000)
+    assert claim is not None
+    assert ours.ledger.deliveries.note(claim, Outcome(DeliveryState.DELIVERED, 204))
+    found = scrape(ours)
+    assert found["mandor_callbacks_waiting"] == 1
+    assert found["mandor_callbacks_overdue_seconds"] == 0  # what waits for its time is not late
 
 
 def test_the_age_of_a_strangers_message_counts_from_when_it_was_seen_first(ours: Installation) -> None:

@@ -37,7 +37,7 @@ REACHING = (
 )
 PLANTING = ("cf-08", "cf-09", "cf-10", "cf-14", "cf-18", "cf-19")
 # without a fence these get out, and harm nothing but the bait
-REACHED_UNFENCED = ("rc-03", "rc-04", "rc-06", "rc-32", "rc-33", "rc-35", "rc-39", "rc-46")
+REACHED_UNFENCED = ("rc-03", "rc-04", "rc-06", "rc-32", "rc-33", "rc-34", "rc-35", "rc-39", "rc-46")
 EACH = """
 ulimit -a > .limits-before
 readlink /proc/self/ns/pid > .namespace
@@ -203,6 +203,7 @@ def test_without_a_fence_the_same_is_seen_to_get_out() -> None:
         changed = {Path(key).name for key in unfenced.after if unfenced.after[key] != unfenced.before.get(key)}
         assert {"canary", "secret.txt", "x", "y", "z", "calls", "decoy"} <= changed
         assert unfenced.after["calls"] == [True, True, True]
+        assert unfenced.codes("rc-34") == [0], "it has sent to whom rc-32 did"
 
 
 # ---- what commands leave in the workspace for steps to write through

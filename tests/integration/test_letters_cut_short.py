@@ -55,8 +55,18 @@ def test_whoever_breaks_off_is_told_how_far_it_came(
 
     monkeypatch.setattr(triage, "drop", breaking)
     all_of_them = ("drop", "--kind", "submission", "--yes", "--reason", "tests of ours")
-    assert "1 of 3 were decided about" in says(capsys, *all_of_them, code=3)["error"]["hint"]
+    first = says(capsys, *all_of_them, code=3)
+    assert "1 of 3 were decided about" in first["error"]["hint"]
+    assert [row["letter_id"] for row in first["letters"]] == asked[:1]
     assert "1 of 2 were decided about" in says(capsys, *all_of_them, code=130)["error"]["hint"]
+
+
+def test_many_are_dealt_with_as_they_were_given_up(ours: Installation, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3):
+        refused_submission(ours, WRONG, f"task-{number}")
+    newest_first = [letter["id"] for letter in says(capsys, "list")["dead_letters"]]
+    foreseen = says(capsys, "drop", "--kind", "submission", "--dry-run")["letters"]
+    assert [one["letter_id"] for one in foreseen] == newest_first[::-1]
 
 
 def test_a_page_behind_no_letter_is_none(ours: Installation, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_a_planner_s_plan_becomes_steps_on_their_way(bench: Workbench) -> None:
 def test_a_step_s_limits_are_fixed_when_it_is_admitted(bench: Workbench) -> None:
     run = bench.planned({"action": "act", "params": {}})
     assert run.step().max_attempts == 7
-    assert run.step().queue == "mandor.steps"
+    assert run.step().queue == f"{bench.settings.namespace}.steps"
     (wave,) = bench.outbox.waves
     assert wave[0].limit_ms == 12_000
 
@@ -122,7 +122,11 @@ def test_an_answer_the_door_refuses_ends_the_run_and_is_kept_whole(bench: Workbe
     assert letter.kind is DeadLetterKind.PLAN
     (attempt,) = letter.content["attempts"]
     assert attempt["raw"] == '{"plan": "do things"}'
-    assert {error["path"] for error in attempt["errors"]} >= {"plan_id", "steps"}
+    faults = attempt["errors"]
+    assert {error["path"] for error in faults} >= {"plan_id", "steps"}
+    told = {"kind": "payload_drift", "path": faults[0]["path"]}
+    told["message"] = f"{faults[0]['message']} (and {len(faults) - 1} more faults)"
+    assert (run.state.reason, json.loads(run.state.error_text or "{}")) == ("payload_drift", told)
 
 
 def test_a_ready_plan_goes_through_the_same_door(bench: Workbench) -> None:

@@ -128,6 +128,28 @@ def test_without_a_sandbox_the_result_says_so(bench: Workbench) -> None:
     assert result(run)["stdout_head"] != "0\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("echo no >&2; exit 7", "the command ended with code 7; it had no sandbox; its last words: no"),
+        ("kill -9 $$", "signal 9 ended the command; it had no sandbox"),
+        ("yes", "it had no sandbox"),
+        ("sleep 30", "it had no sandbox"),
+        (
+            "truncate -s 100000000 hole; sleep 29",
+            "MANDOR_WORKSPACE_BYTES); it had no sandbox",
+        ),
+    ],
+)
+def test_one_that_fails_without_a_sandbox_says_so_too(bench: Workbench, line: str, said: str) -> None:
+    ladder._found[:] = [replace(whole_ladder(), working=(Rung.RLIMITS,))]
+    small = {"command_output_bytes": 100_000, "workspace_bytes": 1_000_000}
+    policy = STOP.model_copy(update={"min_rung": Rung.RLIMITS, **small})
+    run = command(bench, line, policy=policy, timeout_ms=1500)
+    assert isinstance(run.deliver(), GivenUp)
+    assert said in run.error()["message"]
+
+
 def test_a_start_that_fails_is_tried_again_on_what_works_by_then(bench: Workbench, found: Ladder) -> None:
     gone = replace(found, host=replace(found.host, python="/gone", bubblewrap="/gone"))
     ladder._found[:] = [gone]

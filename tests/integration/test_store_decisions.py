@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.store.decided import Retried, StillInDoubt
-from orchestrator.store.replies import Granted, NotDue, OtherGeneration
+from orchestrator.store.replies import Granted, NotDue, OtherGeneration, Settled
 from schemas.states import Fact
 from tests.support.servers import Server
 from tests.support.stores import Scene, clocked_store, new_step, ref_of
@@ -62,6 +62,14 @@ def test_a_deadline_ends_a_paused_run(scene: Scene) -> None:
     scene.clock.advance(3_600_001)
     runs.deadline(scene.ref)
     assert runs.settle(scene.ref, 1).status == "failed"  # type: ignore[union-attr]
+
+
+def test_a_cancelled_run_ends_as_cancelled(scene: Scene) -> None:
+    scene.accept(on_failure="stop").admit(new_step("a", 0))
+    scene.store.runs.cancel(scene.ref, 1)
+    settled = scene.store.runs.settle(scene.ref, 1)
+    assert isinstance(settled, Settled)
+    assert (settled.status, settled.reason) == ("cancelled", "cancelled")
 
 
 def test_an_approval_holds_up_only_what_needs_it(scene: Scene) -> None:
@@ -254,7 +262,9 @@ def test_a_run_that_was_undone_is_not_started_over(scene: Scene) -> None:
 
 def test_a_dead_lettered_run_is_planned_anew(scene: Scene) -> None:
     fence = scene.accept().plan().fence
-    scene.store.runs.reject_plan(scene.ref, fence, "planner", "drift")
+    scene.store.runs.reject_plan(scene.ref, fence, "planner", "drift", "{}")
+    assert scene.store.views.run(scene.ref).error_text == "{}"  # type: ignore[union-attr]
     retried = scene.store.runs.retry(scene.ref, 1, "ann", 3_600_000)
     assert [message.kind for message in retried.publish] == ["plan"]  # type: ignore[union-attr]
     assert type(scene.store.runs.claim_plan(scene.ref, 2, "again", "host:1:1")).__name__ == "PlanGranted"
+    assert scene.store.views.run(scene.ref).error_text is None  # type: ignore[union-attr]

@@ -107,12 +107,12 @@ def test_twenty_rounds_of_swapped_links_write_and_read_nothing_outside(
                 found[outcome(act)] += 1
             assert SECRET not in sandbox.said(TRY)
             if number % 5 == 0:
-                keep(files.path, tmp_path, RUN, number, Wanted(frozenset({"**"}), 1 << 20, frozenset()))
+                keep(files.path, tmp_path, RUN, number, Wanted(frozenset({"**"}), 1 << 20, frozenset()), lambda: True)
         assert looks(canary) == before
     for swapper in (one, other):
         assert int(swapper.ended[0].stdout.head) > 100 * ROUNDS
     assert min(found["done"], found["refused"]) > ROUNDS, found
-    keep(files.path, tmp_path, RUN, ROUNDS, Wanted(frozenset({"**"}), 1 << 20, frozenset()))
+    keep(files.path, tmp_path, RUN, ROUNDS, Wanted(frozenset({"**"}), 1 << 20, frozenset()), lambda: True)
     kept = [path.read_text() for path in (tmp_path / ARTIFACTS).rglob("n0") if path.is_file()]
     assert "pwned" in kept
     everything = [path.read_text() for path in (tmp_path / ARTIFACTS).rglob("*") if path.is_file()]

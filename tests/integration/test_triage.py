@@ -27,7 +27,7 @@ from orchestrator.telemetry.logs import identity
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
 from schemas.states import Fact
-from tests.support.installation import Installation, installation, lasting_installation
+from tests.support.installation import Installation, environment, installation, lasting_installation
 from tests.support.letters import letter_about, refuse_plan, refused_run, refused_submission
 from tests.support.servers import Server
 from tests.support.world import World, world_on
@@ -342,6 +342,18 @@ def test_an_edited_plan_passes_the_door_before_anything_is_decided(ours: Install
     row = row_of(ours, dealt.run_id)
     sent = json.loads(row.submission_text)
     assert (row.planner, sent["plan"], sent["goal"]) == (None, plan_for(ours, "3"), "fulfil it")
+
+
+def test_a_replay_meets_the_policy_that_there_is_by_now(ours: Installation, tmp_path: Path) -> None:
+    """dlq-05: whatever was allowed when the letter was written."""
+    letter_id, desk, narrower = refused_plan(ours), desk_of(ours), tmp_path / "policy.json"
+    narrower.write_text('{"actions": ["shipping.book"]}')
+    with environment({"MANDOR_POLICY_FILE": str(narrower)}):
+        with pytest.raises(PayloadDrift) as caught:
+            triage.replay(desk, letter_id, "ann", wish=Wish(edited=plan_for(ours, "3"), catalogue=catalogue()))
+        assert (caught.value.path, status(ours, letter_id)) == ("steps.0.action", "open")
+        dealt = triage.replay(desk, letter_id, "ann")
+    assert json.loads(row_of(ours, dealt.run_id).policy_text)["actions"] == ["shipping.book"]
 
 
 def test_a_secret_that_the_letter_does_not_have_is_asked_for_in_a_plan_too(ours: Installation) -> None:

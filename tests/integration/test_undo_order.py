@@ -58,7 +58,7 @@ def test_a_cancelled_run_whose_effects_were_undone_is_compensated(scene: Scene) 
     scene.undo("a")
     settled = scene.store.runs.settle(scene.ref, 1)
     assert isinstance(settled, Settled)
-    assert (settled.status, settled.reason) == ("compensated", "cancel")
+    assert (settled.status, settled.reason) == ("compensated", "cancelled")
 
 
 def test_a_late_commit_after_undoing_began_is_refused(scene: Scene) -> None:

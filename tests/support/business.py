@@ -213,6 +213,18 @@ def cancel_booking(params: Note, done: Value | None, ctx: Context) -> None:
     take_back(params, done, ctx)
 
 
+@action("test.file", effect="keyed")
+def file(params: Note, ctx: Context) -> Value:
+    """Like order, and who takes it back wants to know which files the run has."""
+    return note(params, ctx)
+
+
+@file.compensation
+def take_file_back(params: Note, done: Value | None, ctx: Context) -> None:
+    take_back(params, done, ctx)
+    log_effect(ctx, "found", " ".join(sorted(path.name for path in ctx.workspace.path.iterdir())))
+
+
 order.compensation(take_back)
 wire.compensation(take_back)
 post.compensation(take_back)

@@ -47,6 +47,8 @@ OPERATORS = {
     *(f"ledger Triage.{name}" for name in ("_decide", "done")),  # a death at each: integration/test_triage
     *(f"ledger FilesOfRuns.{name}" for name in ("keep", "let_go")),  # of ended runs: unit/workers/test_letting_go
 }
+# about runs that have ended; a death at each: integration/test_callbacks
+CALLBACKS = {f"ledger Deliveries.{name}" for name in ("claim", "give_up", "note", "send_again", "take")}
 # by whoever brings the ledger what the store has to tell, and builds the store again from it
 RECOVERY = {
     *(f"store {name}" for name in ("accept_run", "begin_restore", "drain_ledger", "drop_run", "forget_fresh")),

@@ -30,7 +30,7 @@ from orchestrator.store.scripts import Scripts
 T = TypeVar("T")
 When = Literal["before", "after"]
 BY_A_THREAD = frozenset({"renew_lease"})  # when its time has come
-UNCOUNTED = BY_A_THREAD | {"begin_pass", "take_due"}
+UNCOUNTED = BY_A_THREAD | {"begin_pass", "look_whole", "take_due"}
 
 
 class Died(BaseException):

@@ -104,6 +104,7 @@ def row(accepted_at: int) -> LedgerRun:
         deadline_ms=60_000,
         planner="orders.fulfil",
         namespace="mandor",
+        callback=None,
         accepted_at=accepted_at,
         generation=1,
         status=RunStatus.ACCEPTED,

@@ -11,8 +11,8 @@ from types import ModuleType
 from celery import Celery
 
 from orchestrator import settings as configuration
-from orchestrator import verification
 from orchestrator.ledger import Ledger, open_ledger
+from orchestrator.recovery import verification
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
 
@@ -33,7 +33,7 @@ class Installation:
 
     def queue(self, name: str) -> str:
         """The broker's name of one of our queues."""
-        return self.settings.queue_prefix + name
+        return self.settings.prefix + name
 
 
 @contextmanager

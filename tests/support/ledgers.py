@@ -109,7 +109,11 @@ def template() -> Path:
 
 
 def run_named(
-    request_id: str, submission_hash: str = SHA, session_id: str | None = None, namespace: str = NAMESPACE
+    request_id: str,
+    submission_hash: str = SHA,
+    session_id: str | None = None,
+    namespace: str = NAMESPACE,
+    callback: str | None = None,
 ) -> AcceptedRun:
     """A run to be accepted."""
     return AcceptedRun(
@@ -126,6 +130,7 @@ def run_named(
         deadline_ms=3_600_000,
         planner="counting",
         namespace=namespace,
+        callback=callback,
     )
 
 

@@ -29,7 +29,7 @@ def refuse_plan(ours: Installation, ref: RunRef, generation: int = 1) -> None:
     """What a planner's worker does when the last answer was refused."""
     claim = ours.store.runs.claim_plan(ref, generation, "planner", "worker")
     assert isinstance(claim, PlanGranted)
-    ours.store.runs.reject_plan(ref, claim.fence, "planner", "payload drift")
+    ours.store.runs.reject_plan(ref, claim.fence, "planner", "payload drift", "{}")
     with identity(run_id=ref.run_id):
         progress.settle(ours.app, ours.store, ours.ledger, ref, generation)
 

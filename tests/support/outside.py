@@ -216,6 +216,17 @@ def _declare_lasting(registry: Registry, world: World) -> None:
     def cannot(params: Params, done: Done | None, ctx: Context) -> None:
         raise PermanentError("it cannot be taken back")
 
+    @registry.action("stubborn", effect="keyed", attempts=4)
+    def stubborn(params: Params, ctx: Context) -> Done:
+        world.act("do", ctx, "keyed")
+        return Done(x=params.x)
+
+    @stubborn.compensation
+    def when_told(params: Params, done: Done | None, ctx: Context) -> None:
+        if not world.told:
+            raise PermanentError("nobody has told me")
+        _undo_in(world, "keyed")(params, done, ctx)
+
 
 def _declare_frozen(registry: Registry, world: World) -> None:
     """They act when they wake up, behind every guard; one of them has no answer then."""

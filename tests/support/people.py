@@ -5,10 +5,11 @@ Some ask again until they are answered. Others go away once their decision is wr
 
 from collections.abc import Callable
 
-from orchestrator import decisions
+from orchestrator import decisions, triage
 from orchestrator.decisions import Desk
 from orchestrator.startover import NOTHING, Again
 from orchestrator.store.views import StepState
+from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
 from schemas.states import RunStatus, StepStatus
 from tests.support.mortals import TURNS, Mortals
@@ -171,6 +172,19 @@ def start_over(mortals: Mortals, ref: RunRef, again: Again) -> None:
 
 def retry_from_the_first(mortals: Mortals, ref: RunRef) -> None:
     retry(mortals, ref, Again(("s0",)))
+
+
+def undo_again(mortals: Mortals, ref: RunRef) -> None:
+    """When it could not be undone, and what stood in the way was mended."""
+    mortals.rest()
+    mortals.world.told = True
+    assert mortals.row(ref).status == RunStatus.COMPENSATION_FAILED
+    mortals.insist(lambda: replay_undos(mortals, ref))
+
+
+def replay_undos(mortals: Mortals, ref: RunRef) -> None:
+    for letter in mortals.ledger.letters(100, kind=DeadLetterKind.UNDO, run_id=ref.run_id):
+        triage.replay(mortals.desk, letter.id, ANNA)
 
 
 def retry_with_a_new_key(mortals: Mortals, ref: RunRef) -> None:

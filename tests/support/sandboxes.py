@@ -24,7 +24,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]  # this module is used where t
 NOBODY: Final = 65_534
 SECRET: Final = "s3cr3t-value"
 LIBRARIES: Final = os.pathsep.join((str(ROOT), sysconfig.get_paths()["purelib"]))
-_BECOME: Final = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 # for one process and what it starts: of a closed folder nothing is left but the Python below it, where it was
 _OPEN: Final = """
 mount --bind "$0" /mnt && mount -t tmpfs -o mode=755 tmpfs "$1" && mkdir -p "$0" && mount --bind /mnt "$0" &&
@@ -135,12 +134,12 @@ def _command_line(process: Path) -> bytes:
 
 def as_nobody(*argv: str, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
     """This Python with our libraries, by a user who is not root."""
-    return _run([*needed_python_of_nobody(), *argv], cwd, env)
+    return _run([*needed_python_of(NOBODY), *argv], cwd, env)
 
 
-def needed_python_of_nobody() -> tuple[str, ...]:
+def needed_python_of(user: int) -> tuple[str, ...]:
     """What starts it so; the test is skipped where that cannot be."""
-    python = python_of_nobody()
+    python = _python_of(user)
     if python is None:
         pytest.skip("the tests are not run by root, or nobody but root can start this Python")
     return python
@@ -152,12 +151,13 @@ def _run(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> "subprocess.
 
 
 @cache
-def python_of_nobody() -> tuple[str, ...] | None:
+def _python_of(user: int) -> tuple[str, ...] | None:
     """What starts this very Python as an ordinary user, arguments to follow; None where that cannot be."""
     prefix, python = os.path.realpath(sys.base_prefix), os.path.realpath(sys.executable)
     closed = next((one for one in reversed(Path(prefix).parents) if not one.stat().st_mode & 0o001), None)
     opened = ("unshare", "--mount", "sh", "-c", _OPEN, prefix, str(closed)) if closed else ()
-    program = (*opened, *_BECOME, python)
+    become = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
+    program = (*opened, *become, python)
     return program if os.geteuid() == 0 and _starts(program) else None
 
 

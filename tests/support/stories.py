@@ -112,6 +112,7 @@ STORIES = {
     # started over
     "is retried": Story(("keyed", "until_told"), "succeeded", person=people.retry, fields=STOP),
     "is done again": Story(FOUR, "succeeded", person=people.retry_from_the_first, fields=STOP),
+    "is undone again": Story(("stubborn", "fails"), "compensated", person=people.undo_again),
     "is had once more": Story(FOUR, "succeeded", person=people.retry_with_a_new_key, fields=STOP, twice=("s0",)),
 }
 

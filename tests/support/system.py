@@ -56,10 +56,11 @@ class System:
     def view(self, run_id: str) -> RunView:
         return Lookup(self.installed.ledger, self.installed.store).run(run_id)
 
-    def wait(self, run_id: str, *, timeout_s: float = 30.0) -> RunView:
+    def wait(self, run_id: str, *, timeout_s: float = 30.0, every_s: float = 0.01) -> RunView:
         """The run once it has ended and the letters about it are written."""
         try:
-            eventually(lambda: self.has_ended(run_id), timeout_s=timeout_s, what=f"the end of {run_id}")
+            what = f"the end of {run_id}"
+            eventually(lambda: self.has_ended(run_id), timeout_s=timeout_s, every_s=every_s, what=what)
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.view(run_id)}\n{self.processes.tail()}") from None
         return self.view(run_id)
@@ -96,7 +97,7 @@ class System:
         """Kill the step workers and drop what they left in their queue."""
         while self.step_workers:
             self.processes.kill(self.step_workers.pop())
-        self.installed.app.backend.client.delete(f"{self.installed.settings.queue_prefix}steps")
+        self.installed.app.backend.client.delete(f"{self.installed.settings.prefix}steps")
 
 
 def plan_text(*steps: dict[str, Any], context: Any = None, plan_id: str | None = None) -> str:

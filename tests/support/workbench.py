@@ -91,6 +91,7 @@ class Workbench:
             deadline_ms=3_600_000,
             planner=submission.planner,
             namespace=self.settings.namespace,
+            callback=submission.callback,
         )
         accepted = self.ledger.accept(row)
         assert isinstance(accepted, Accepted)

@@ -4,10 +4,14 @@ import re
 from typing import Any
 
 import pytest
+from celery.app import trace
 from celery.app.defaults import DEFAULTS
+from celery.beat import Scheduler
+from celery.exceptions import Reject
 
 from orchestrator import names
 from orchestrator.settings import settings
+from orchestrator.terse import of_beat, of_rejections
 from tests.support.environment import ROOT
 from tests.support.installation import celery_app
 
@@ -44,9 +48,17 @@ def test_every_supervisor_has_an_entry_that_never_expires() -> None:
             assert "expires" not in entry["options"]
 
 
-@pytest.mark.parametrize("prefix", ["mandor.", "shop-"])
-def test_tasks_go_to_the_queue_of_their_kind(prefix: str) -> None:
-    with celery_app(LOCAL, queue_prefix=prefix) as app:
+@pytest.mark.parametrize(
+    ("given", "prefix"),
+    [
+        ({}, "mandor."),
+        ({"queue_prefix": "shop-"}, "shop-"),
+        ({"namespace": "shop"}, "shop."),
+        ({"namespace": "shop", "queue_prefix": "mandor."}, "mandor."),
+    ],
+)
+def test_tasks_go_to_the_queue_of_their_kind(given: dict[str, str], prefix: str) -> None:
+    with celery_app(LOCAL, **given) as app:
         for task, queue in [
             (names.SUBMIT, "control"),
             (names.SETTLE, "control"),
@@ -55,6 +67,7 @@ def test_tasks_go_to_the_queue_of_their_kind(prefix: str) -> None:
             (names.UNDO, "steps"),
             (names.UNDO_LATE, "steps"),
             (names.CLOSE, "steps"),
+            (names.DELIVER, "deliver"),
             (names.supervisor_task("settle-runs"), "supervise"),
         ]:
             assert app.amqp.router.route({}, task)["queue"].name == prefix + queue
@@ -96,7 +109,7 @@ def test_no_call_to_a_server_is_without_a_time_limit() -> None:
 
 def test_every_worker_of_the_procfile_stops_softly_and_alone() -> None:
     workers = {name: line for name, line in procfile().items() if " worker " in line}
-    assert set(workers) == {"planner", "steps", "control", "supervise"}
+    assert set(workers) == {"planner", "steps", "control", "supervise", "deliver"}
     for line in workers.values():
         # soft stop; and no revocation, which would stick to a step's id, is remembered for longer than an outage
         assert line.startswith(
@@ -104,6 +117,44 @@ def test_every_worker_of_the_procfile_stops_softly_and_alone() -> None:
         )
         assert "--without-gossip --without-mingle" in line
     queues = {name: re.findall(r"-Q (\S+)", line) for name, line in workers.items()}
-    assert queues == {"planner": ["plan"], "steps": ["steps"], "control": ["control"], "supervise": ["supervise"]}
+    own = {name: [name] for name in ("steps", "control", "supervise", "deliver")}
+    assert queues == {"planner": ["plan"], **own}
     assert procfile()["beat"] == "celery -q -A orchestrator.app beat"
     assert procfile()["flower"] == "mandor flower"
+
+
+def test_a_tick_that_cannot_be_sent_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A stack and two tracebacks with each of many ticks would bury what else is said of an outage."""
+    with celery_app("redis://127.0.0.1:1/0") as app:
+        scheduler = Scheduler(app, lazy=True)
+        scheduler.setup_schedule()
+        caplog.handler.addFilter(of_beat)
+        scheduler.apply_entry(scheduler.schedule["settle-runs"])
+    (told,) = caplog.records
+    assert told.getMessage().startswith("Couldn't apply scheduled task settle-runs: ")
+    assert "\n" not in told.getMessage()
+    assert told.exc_info is None
+
+
+def test_a_message_that_is_given_back_has_no_stack(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.handler.addFilter(of_rejections)
+    for error in (Reject("store_moved", requeue=True), ValueError("ours")):
+        try:
+            raise error
+        except (Reject, ValueError):
+            trace.logger.warning("told", exc_info=True)
+    assert [bool(record.exc_info) for record in caplog.records] == [False, True]
+
+
+def test_what_is_wrong_with_a_tick_itself_is_told_in_full(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ValueError("no word of the broker")
+
+    with celery_app(LOCAL) as app:
+        scheduler = Scheduler(app, lazy=True)
+        scheduler.setup_schedule()
+        scheduler.apply_async = broken
+        caplog.handler.addFilter(of_beat)
+        scheduler.apply_entry(scheduler.schedule["settle-runs"])
+    (told,) = caplog.records
+    assert told.exc_info

@@ -55,7 +55,12 @@ def test_comments_and_empty_lines_are_no_processes() -> None:
 
 def test_the_way_in_stops_first_and_the_watchers_last() -> None:
     names = [name for name, _ in procfile.lines(procfile.procfile().read_text())]
-    assert stages(names) == [["control"], ["beat"], ["planner", "steps", "supervise"], ["exporter", "flower"]]
+    assert stages(names) == [
+        ["control"],
+        ["beat"],
+        ["planner", "steps", "supervise", "deliver"],
+        ["exporter", "flower"],
+    ]
     assert stages(["steps", "metrics"]) == [["steps"], ["metrics"]]
     assert stages([]) == []
 

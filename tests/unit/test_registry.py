@@ -286,6 +286,9 @@ def test_a_bad_declaration_passes_through(module: Callable[[str, str], str]) -> 
 # ---- what belongs to an action
 
 
+EFFECTS_ELSEWHERE = tuple((effect, False) for effect in ("pure", "transactional", "keyed"))
+
+
 def charge_in(registry: Registry, effect: str = "keyed") -> Action[Charge, Charged]:
     return registry.action("payments.charge", effect=effect)(well)
 
@@ -309,6 +312,22 @@ def test_an_action_is_told_what_undoes_it_and_what_finds_out() -> None:
     assert (spec.has_compensation, spec.has_probe) == (True, True)
     assert registry.find_action("payments.charge") is charge
     assert (charge.undo, charge.ask) == (refund, find)
+
+
+@pytest.mark.parametrize(("effect", "may"), [("idempotent", True), ("once", True), *EFFECTS_ELSEWHERE])
+def test_only_what_writes_files_can_be_confined_to_a_workspace(effect: str, may: bool) -> None:
+    registry = Registry()
+    if may:
+        assert registry.action("a.b", effect=effect, confined=True)(well).spec.confined is True
+        return
+    with pytest.raises(BadDeclaration, match="confined to the workspace") as caught:
+        registry.action("a.b", effect=effect, confined=True)(well)
+    assert "idempotent or once" in str(caught.value.hint)
+
+
+def test_whether_it_is_confined_is_said_plainly_or_by_a_function() -> None:
+    with pytest.raises(BadDeclaration, match="nobody can tell"):
+        Registry().action("a.b", effect="once", confined="sometimes")(well)  # type: ignore[arg-type]
 
 
 def test_an_action_has_one_compensation() -> None:

@@ -41,7 +41,8 @@ def refused(fields: dict[str, Any], args: tuple[Any, ...] = (), settings: Settin
         ({"deadline_s": 7200.0}, "deadline_s"),
         ({"policy": {"max_steps": 5000}}, "policy.max_steps"),
         ({"policy": {"nope": 1}}, "policy.nope"),
-        ({"callback": "https://x"}, "callback"),
+        ({"callback": "https://x#y"}, "callback"),
+        ({"call_back": "https://x"}, "call_back"),
         ({"session_id": ""}, "session_id"),
     ],
 )

@@ -8,13 +8,17 @@ from pydantic import BaseModel, Field, field_validator
 from orchestrator.admission import Catalogue, CommandLine, Referable, WorkspacePath, readmit
 from schemas.canonical import canonical_text, parse_json, sha256_hex
 from schemas.ids import step_token
-from schemas.policy import Policy, Quota
+from schemas.policy import Policy, Quota, Rung
 from schemas.states import EffectClass
 from tests.support.plans import HASH, PLAN_ID, admit, built_in, command, faults, file, plan_text, record, refused
 from workers import Context
 from workers.registry import Registry
 
 NOWHERE = "0" * 64
+
+
+class Plain(BaseModel):
+    pass
 
 
 class Move(BaseModel):
@@ -170,8 +174,44 @@ def test_a_default_that_fails_is_an_issue(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_effects_that_nothing_can_undo_where_the_policy_requires_a_compensation() -> None:
+    """A command outside of a sandbox leaves what nobody undoes; inside, its workspace is all that there is to undo."""
+    careful, lax = Policy(require_compensation=True), Policy(require_compensation=True, min_rung=Rung.RLIMITS)
+    text = plan_text(file(), record({}), command())
+    assert len(admit(text, policy=careful).steps) == 3
+    assert faults(text, policy=lax) == [("steps.2.action", "policy")]
+    assert refused(text, policy=lax)[0].message.startswith("nothing undoes what run_command does")
+
+
+def test_what_raises_when_it_is_asked_whether_it_is_confined_is_not() -> None:
+    registry = Registry()
+
+    def confined(policy: Policy, done: object) -> bool:
+        raise KeyError(policy.min_rung)
+
+    @registry.action("asks", effect="once", confined=confined)
+    def asks(params: Plain, ctx: Context) -> None:
+        """Do something."""
+
+    text = plan_text({"action": "asks", "params": {}})
     careful = Policy(require_compensation=True)
-    assert faults(plan_text(file(), record({}), command()), policy=careful) == [("steps.2.action", "policy")]
+    assert faults(text, registry.catalogue(), policy=careful) == [("steps.0.action", "policy")]
+
+
+def test_what_answers_with_something_merely_true_is_not_confined() -> None:
+    registry = Registry()
+
+    async def confined(policy: Policy, done: object) -> bool:
+        return False
+
+    @registry.action("waits", effect="once", confined=confined)  # type: ignore[arg-type]
+    def waits(params: Plain, ctx: Context) -> None:
+        """Do something."""
+
+    text = plan_text({"action": "waits", "params": {}})
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        assert faults(text, registry.catalogue(), policy=Policy(require_compensation=True)) == [
+            ("steps.0.action", "policy")
+        ]
 
 
 def test_more_steps_of_an_action_than_its_quota_allows() -> None:

@@ -19,7 +19,7 @@ def test_it_is_one_of_our_errors() -> None:
     assert isinstance(drift, MandorError)
     assert drift.as_json() == {
         "kind": "payload_drift",
-        "message": "bad (and 1 more)",
+        "message": "bad (and 1 more fault)",
         "path": "steps.0.id",
         "hint": None,
     }

@@ -233,3 +233,10 @@ def test_reading_a_plan_s_help_opens_no_service() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_what_click_writes_on_several_lines_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(mandor, ["health"]) == 2
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("error: --role: Missing option '--role'. Choose from: steps, ")
+    assert "\\" not in first

@@ -149,7 +149,7 @@ def test_what_nobody_has_written_is_not_edited() -> None:
     with pytest.raises(DecisionRefused) as caught:
         may_be_edited(letter(DeadLetterKind.STEP))
     assert (caught.value.message, "dlq replay" in str(caught.value.hint)) == (
-        "a letter about a step has nothing to edit",
+        "a letter of kind step has nothing to edit",
         True,
     )
 

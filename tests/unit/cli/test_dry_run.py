@@ -67,8 +67,31 @@ def test_people_are_told_the_same_and_nothing_acts_on_their_terminal(
     assert r"would: run in a sandbox, for 5000 ms at most: rm -rf build\x1b[2J" in text
     assert "waits for a person's approval, 86400 s at most" in text
     assert "2 attempts of " in text
-    assert text.count("nothing undoes it") == 1
+    assert text.count("if the run fails: it goes with the run's workspace") == 1
+    assert text.count("its compensation undoes it") == 2
     assert "\x1b" not in text
+
+
+def test_a_command_that_may_run_without_a_sandbox_is_undone_by_nothing(
+    plan: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confined() -> list[bool]:
+        answer = json.loads(said(capsys, plan, "--no-context", "--json"))
+        return [one["confined"] for one in answer["steps"]]
+
+    assert confined() == [True, True, False]
+    monkeypatch.setenv("MANDOR_MIN_RUNG", "rlimits")
+    assert confined() == [False, True, False]
+    assert said(capsys, plan, "--no-context").count("if the run fails: nothing undoes it") == 1
+
+
+def test_where_the_policy_stops_nothing_is_said_to_be_undone(
+    plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stops = tmp_path / "stops.json"
+    stops.write_text('{"on_failure": "stop"}')
+    text = said(capsys, plan, "--no-context", "--policy", stops)
+    assert text.count("if the run fails: it stays, for the policy undoes nothing (on_failure)") == 3
 
 
 def test_the_chart_shows_class_and_approval(plan: Path, narrower: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,3 +110,9 @@ def test_a_value_and_its_file_exclude_each_other() -> None:
 def test_a_file_that_is_not_there_is_a_usage_error() -> None:
     with pytest.raises(click.UsageError, match=r"/nowhere/x: No such file"):
         inputs.read_bytes("/nowhere/x")
+
+
+def test_a_remark_that_others_wrote_on_several_lines_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    output.note("connection refused\n\tIs the server running?\n")
+    output.note("  a hint")
+    assert capsys.readouterr().err == "connection refused Is the server running?\n  a hint\n"

@@ -90,3 +90,15 @@ def test_actions_and_their_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert "steps" in json.loads(capsys.readouterr().out)["properties"]
     assert run(mandor, ["actions", "schema", "frob", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "not_found"
+
+
+@pytest.mark.parametrize("words", [["validate", "--no-context"], ["show"], ["graph"], ["dry-run", "--no-context"]])
+def test_an_action_that_is_not_here_says_where_actions_come_from(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan_text({"action": "frob", "params": {}}, {"action": "frob", "params": {}}))
+    assert run(mandor, ["plan", *words, str(path)]) == 1
+    told = "".join(capsys.readouterr())
+    assert "MANDOR_ACTIONS names the modules" in told
+    assert "(and 1 more)" not in told  # as if it were one more action

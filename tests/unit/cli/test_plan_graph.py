@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.command import run
+from schemas.states import RunStatus
 from tests.support.ledgers import accepted, fresh_ledger, url_of
 from tests.support.plans import admit, command, file, plan_text
 from workers.cli import graph, mandor
@@ -91,6 +92,9 @@ def test_a_run_s_plan_is_found_by_its_id(
     assert "no plan yet" in printed(capsys, "show", run_id, "--json", code=1)
     made = admit(plan_text(*DIAMOND))
     ledger.store_plan(run_id, 1, made.plan_hash, made.plan_text, None)
+    assert json.loads(printed(capsys, "show", run_id, "--json"))["plan_hash"] == made.plan_hash
+    ledger.end_run(run_id, 1, RunStatus.FAILED, None, 1, 1)
+    ledger.reopen_run(run_id, 2, RunStatus.RUNNING)  # started over, it goes by the plan it has
     assert json.loads(printed(capsys, "show", run_id, "--json"))["plan_hash"] == made.plan_hash
 
 

@@ -1,17 +1,39 @@
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from orchestrator.cli import reach
 from orchestrator.cli.reach import check_reach, knock
 from orchestrator.errors import BrokerUnavailable, ConfigError, StoreUnavailable
 from orchestrator.settings import Settings
 
 
+@contextmanager
+def answering(server: socket.socket, word: bytes = b"-NOAUTH Authentication required.\r\n") -> Iterator[None]:
+    """Whoever connects is told this word, once something was asked, and that is all."""
+
+    def answer() -> None:
+        with suppress(OSError):
+            while True:
+                line, _ = server.accept()
+                with line:
+                    line.recv(99)
+                    line.sendall(word)
+
+    threading.Thread(target=answer, daemon=True).start()
+    try:
+        yield
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+
+
 @pytest.fixture
 def listening() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server(("127.0.0.1", 0)) as server, answering(server):
         yield server.getsockname()[1]
 
 
@@ -31,7 +53,8 @@ def test_a_unix_socket(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen()
-        assert knock(f"unix://{path}?db=0", "X") is None
+        with answering(server):
+            assert knock(f"unix://{path}?db=0", "X") is None
     path.unlink()
     assert "No such file" in str(knock(f"unix://{path}", "X"))
 
@@ -41,6 +64,17 @@ def test_nobody_listens_and_the_password_is_not_told(closed: int) -> None:
         check_reach(Settings(redis_url=f"redis://:hunter2@127.0.0.1:{closed}/0"))
     assert f"127.0.0.1:{closed} cannot be reached" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+def test_one_that_takes_connections_and_says_nothing_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen server: its kernel answers for it."""
+    monkeypatch.setattr(reach, "WAIT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert knock(f"redis://127.0.0.1:{port}/0", "X") == f"127.0.0.1:{port} cannot be reached: no answer"
+        assert knock(f"amqp://127.0.0.1:{port}//", "X") is None  # there nobody speaks before who has come
+        with answering(server, b""):
+            assert "closes the connection" in str(knock(f"redis://127.0.0.1:{port}/0", "X"))
 
 
 def test_the_result_store_is_looked_for_too(listening: int, closed: int) -> None:

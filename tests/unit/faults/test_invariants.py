@@ -141,6 +141,12 @@ def test_what_is_allowed_is_not_found(change: Callable[[RunFacts], RunFacts]) ->
     assert broken(change(good())) == []
 
 
+def test_what_is_confined_to_its_workspace_is_undone_without_a_compensation() -> None:
+    run = without(without(good(undone=True), "send", "undoing"), "send", "undone")
+    assert found(run) == [("I10", "loss")]
+    assert broken(with_step(run, "send", confined=True)) == []
+
+
 def test_a_late_effect_may_be_undone_once_more() -> None:
     run = with_acts(good(undone=True), act("acted", "send", 90), act("undone", "send", 91))
     assert found(run) == [("I10", "duplicate")]

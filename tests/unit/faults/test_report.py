@@ -49,7 +49,9 @@ def test_a_doubt_about_a_once_step_excuses_its_run_and_no_other_step_does() -> N
         assert judge(scene(), "", [run], 1.0).passed is passes
 
 
-@pytest.mark.parametrize("reason", ["cancel", "deadline", "step_failed:charge", "in_doubt:charge", "", "in_doubt:gone"])
+@pytest.mark.parametrize(
+    "reason", ["cancelled", "deadline", "step_failed:charge", "in_doubt:charge", "", "in_doubt:gone"]
+)
 def test_a_doubt_excuses_no_run_that_ended_for_another_reason(reason: str) -> None:
     run = replace(good(undone=True), letters={"send": ("in_doubt",)}, reason=reason)
     assert [one.invariant for one in judge(scene(), "", [run], 1.0).violations] == ["end"]

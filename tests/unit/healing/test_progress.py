@@ -55,6 +55,18 @@ def test_a_broker_that_is_away_is_no_fault_of_the_loop(progress: Progress, clock
     assert failing(progress) == {}
 
 
+def test_a_loop_that_waits_for_a_silent_broker_has_time_to_come_back(progress: Progress, clock: Clock) -> None:
+    progress.tick(BUSY)
+    for _ in range(20):  # nobody has told the loop, which hangs in a call
+        clock.now += WEDGED / 2
+        progress.wait()
+        assert failing(progress) == {}
+    clock.now += WEDGED
+    assert failing(progress) == {}
+    clock.now += 1
+    assert failing(progress).keys() == {"loop", "pool"}
+
+
 def ticks(progress: Progress, clock: Clock, pool: Pool, seconds: float) -> None:
     for _ in range(round(seconds)):
         progress.tick(pool)

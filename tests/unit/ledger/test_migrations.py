@@ -19,6 +19,8 @@ from orchestrator.ledger.migrations import alembic_config
 from orchestrator.ledger.tables import REVISION, VERSION_TABLE, dead_letters, epochs, metadata, plans, runs
 from tests.support.ledgers import Places, fresh_ledger, run_named
 
+NEWER = ("namespace", "callback")  # columns of runs
+
 
 def statements(path: Path) -> list[str]:
     """All that a SQLite file was built with, one spelling each."""
@@ -69,7 +71,7 @@ def test_runs_of_before_are_of_the_only_installation(places: Places, known: tupl
     with old.writing(any_revision=True) as connection:
         command.upgrade(alembic_config(connection), "0002")
         values = asdict(run_named("r")) | {"status": "accepted", "accepted_at": 1, "generation": 1, "version": 0}
-        connection.execute(insert(runs).values({key: values[key] for key in values if key != "namespace"}))
+        connection.execute(insert(runs).values({key: values[key] for key in values if key not in NEWER}))
         for namespace in known:
             drawn = {"namespace": namespace, "epoch": "e", "shards": 16, "created_at": 1}
             connection.execute(insert(epochs).values(drawn))
@@ -92,7 +94,7 @@ def test_runs_of_before_are_found_by_planner_and_action(places: Places) -> None:
         for name, submission_text in sent.items():
             values = asdict(run_named(name)) | {"submission_text": submission_text, "status": "accepted"}
             values |= {"accepted_at": 1, "generation": 1, "version": 0}
-            later = ("planner", "namespace")
+            later = ("planner", *NEWER)
             connection.execute(insert(runs).values({key: values[key] for key in values if key not in later}))
         plan = {"run_id": run_named("r2").run_id, "generation": 1, "plan_hash": "1" * 64, "created_at": 1}
         connection.execute(insert(plans).values(**plan, plan_text='{"steps":[{"action":"a.b"},{"action":"a.b"}]}'))
@@ -112,6 +114,7 @@ def test_letters_of_before_are_grouped_and_found(places: Places, known: tuple[st
     with old.writing(any_revision=True) as connection:
         command.upgrade(alembic_config(connection), "0005")
         values = asdict(run_named("r", session_id="s")) | {"status": "accepted"}
+        del values["callback"]
         connection.execute(insert(runs).values(**values, accepted_at=1, generation=1, version=0))
         later = ("fingerprint", "action", "planner", "session_id", "namespace")
         for namespace in known:

@@ -9,7 +9,17 @@ import pytest
 from sqlalchemy import func, insert, select
 
 from orchestrator.cli.command import run
-from orchestrator.ledger import Accepted, AdmittedPlan, Ledger, Pruned, open_ledger, upgrade_effects
+from orchestrator.ledger import (
+    Accepted,
+    AdmittedPlan,
+    DeliveryState,
+    Due,
+    Ledger,
+    Outcome,
+    Pruned,
+    open_ledger,
+    upgrade_effects,
+)
 from orchestrator.ledger.files import Artifact
 from orchestrator.ledger.history import Batch, Happened, RunReport, StepReport
 from orchestrator.ledger.prune import OF_A_RUN
@@ -18,6 +28,7 @@ from orchestrator.settings import Settings
 from orchestrator.supervisors import prune_ledger
 from orchestrator.supervisors.passes import Counts
 from orchestrator.supervisors.prune_ledger import DAY_MS
+from schemas.callback import delivery_id
 from schemas.states import EffectClass, RunStatus
 from tests.support.ledgers import NAMESPACE, Places, accepted, letter_named, run_named
 from tests.support.shop import engine_for
@@ -30,7 +41,9 @@ PLAN = '{"steps":[{"action":"a.b"}]}'
 
 def whole_run(ledger: Ledger, name: str, ended_at: int | None, version: int = 1) -> str:
     """A run that has left something in every table."""
-    run_id = accepted(ledger, name).run_id
+    answer = ledger.accept(run_named(name, callback="https://example.com/"))
+    assert isinstance(answer, Accepted)
+    run_id = answer.run.run_id
     ledger.store_answer(run_id, 1, 0, "llm", '"raw"', "{}")
     ledger.store_plan(run_id, 1, "1" * 64, PLAN, None, AdmittedPlan("{}", 0))
     ledger.effects.open(run_id, "s0", "do", 1, TOKEN, EffectClass.ONCE)
@@ -42,9 +55,17 @@ def whole_run(ledger: Ledger, name: str, ended_at: int | None, version: int = 1)
     drain(ledger, run_id)
     if ended_at is not None:
         ledger.end_run(run_id, 1, RunStatus.FAILED, None, 9, ended_at, {"odd"})
+        told(ledger, run_id)
         assert ledger.files.let_go(run_id, 1, ended_at)
         ledger.files.keep(run_id, 1, [Artifact("a.txt", "host:/kept", 1, "a" * 64)])
     return run_id
+
+
+def told(ledger: Ledger, run_id: str) -> None:
+    """Whoever wants to know how it ended does."""
+    claim = ledger.deliveries.claim(Due(delivery_id(run_id, 1), 0), 1000)
+    assert claim is not None
+    assert ledger.deliveries.note(claim, Outcome(DeliveryState.DELIVERED, 204))
 
 
 def drain(ledger: Ledger, run_id: str) -> None:

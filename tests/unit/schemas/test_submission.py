@@ -108,7 +108,8 @@ def test_hashes_tell_submissions_apart() -> None:
         ({"planner": "p", "deadline_s": 0}, [("deadline_s", "greater_than")]),
         ({"planner": "p", "deadline_s": True}, [("deadline_s", "float_type")]),
         ({"planner": "p", "policy": {"limits": {"attempts": 0}}}, [("policy.limits.attempts", "greater_than_equal")]),
-        ({"planner": "p", "callback": "https://example.org"}, [("callback", "extra_forbidden")]),
+        ({"planner": "p", "call_back": "https://example.org"}, [("call_back", "extra_forbidden")]),
+        ({"planner": "p", "callback": "ftp://example.org"}, [("callback", "callback")]),
         ({"planner": "p", "principal": "root"}, [("principal", "extra_forbidden")]),
     ],
 )

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from orchestrator.telemetry import aftermath, decided, events, facts, logs, metrics, planned, recovered, signals
+from orchestrator.telemetry import (
+    aftermath,
+    decided,
+    events,
+    facts,
+    letting_go,
+    logs,
+    metrics,
+    planned,
+    recovered,
+    signals,
+)
 from orchestrator.telemetry.metrics import ERROR_TYPES, Metrics
 from tests.support.environment import ROOT
 
@@ -175,6 +186,12 @@ def test_time_is_observed_for_steps_and_planners_only(counted: Metrics) -> None:
     assert found['ai_worker_loop_duration_seconds_bucket{le="60.0"}'] == 1
 
 
+def test_each_workspace_that_does_not_go_is_counted_at_each_look(counted: Metrics) -> None:
+    for failed in (1, 2):
+        counted(letting_go.WorkspacesNotDone(failed, "os", "letting_go.py:1"))
+    assert shown(counted) == {"mandor_workspace_failures_total": 3}
+
+
 def test_what_must_never_be(counted: Metrics) -> None:
     for fact in (
         signals.CommittedTwice("s", 2),
@@ -197,7 +214,7 @@ def test_what_must_never_be(counted: Metrics) -> None:
 
 def test_every_fact_that_exists_is_counted_or_left_out_on_purpose(counted: Metrics) -> None:
     """A new fact is not forgotten: whoever adds one says here that nobody counts it."""
-    modules = (events, aftermath, decided, planned, recovered, signals)
+    modules = (events, aftermath, decided, letting_go, planned, recovered, signals)
     kinds = {
         kind
         for module in modules
@@ -216,7 +233,10 @@ def test_every_fact_that_exists_is_counted_or_left_out_on_purpose(counted: Metri
         "EffectUntold",
         "ProbeSent",
         "ProbeAnswered",
+        "WorkspaceGone",
+        "ArtifactsKept",
         "UndoBegun",
+        "UndoLeft",
         "DecisionMade",
         "DecisionDone",
         "LetterDecided",

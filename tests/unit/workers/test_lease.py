@@ -105,14 +105,14 @@ def test_a_claim_that_somebody_ended_stops_the_action() -> None:
 
 
 def test_an_ending_run_stops_the_action_and_keeps_the_claim() -> None:
-    renew = Answers(StopNow("cancel"))
+    renew = Answers(StopNow("cancelled"))
     with Lease(terms(lease_ms=300), renew) as lease:
         assert isinstance(stopped(lease), RunEnding)
         renew.wait_for(3)
 
 
 def test_a_claim_lost_while_stopping_is_lost() -> None:
-    with Lease(terms(lease_ms=300), Answers(StopNow("cancel"), Lost())) as lease:
+    with Lease(terms(lease_ms=300), Answers(StopNow("cancelled"), Lost())) as lease:
         assert isinstance(stopped(lease), RunEnding)
         deadline = time.monotonic() + 20
         while not isinstance(stopped(lease), LeaseLost):

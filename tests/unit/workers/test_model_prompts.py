@@ -11,7 +11,7 @@ from orchestrator.admission.fences import fenced, nonce_for
 from orchestrator.admission.repair import SHOWN_ANSWER, Refusal
 from orchestrator.telemetry import text
 from schemas.canonical import hash_of
-from schemas.policy import Policy, PolicyRequest, Quota, meet
+from schemas.policy import Policy, PolicyRequest, Quota, Rung, meet
 from schemas.states import EffectClass
 from tests.support.plans import admit, built_in
 from workers import PermanentError
@@ -29,8 +29,10 @@ HOSTILE = (
 )
 
 
-def context(goal: str = "count", value: Any = None, repair: Refusal | None = None, **asked: Any) -> PlanContext:
-    policy = meet(Policy(), PolicyRequest(**asked), "test")
+def context(
+    goal: str = "count", value: Any = None, repair: Refusal | None = None, widest: Policy | None = None, **asked: Any
+) -> PlanContext:
+    policy = meet(widest or Policy(), PolicyRequest(**asked), "test")
     value = value or {}
     text = json.dumps(value)
     return PlanContext(
@@ -128,7 +130,8 @@ def test_a_policy_that_allows_nothing_costs_no_call() -> None:
 
 
 def test_a_model_is_told_of_no_action_that_would_be_refused_and_of_every_quota() -> None:
-    told = prompted(context(require_compensation=True, quotas={"create_file": Quota(steps=2)})).system
+    widest = Policy(min_rung=Rung.RLIMITS)
+    told = prompted(context(widest=widest, require_compensation=True, quotas={"create_file": Quota(steps=2)})).system
     assert "these actions: create_file (at most 2 steps), mutate_record." in told
 
 

@@ -1,6 +1,8 @@
 """How the end of a delivery is told to Celery."""
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +12,20 @@ from celery.exceptions import Ignore, Reject, Retry
 from orchestrator import dead_letters
 from orchestrator import tasks as control
 from orchestrator.errors import LedgerUnavailable, StoreAmnesia, StoreMoved
+from orchestrator.healing import worker as watched
+from orchestrator.healing.checks import State
+from orchestrator.healing.worker import Watch, Who
+from orchestrator.settings import Settings
 from schemas.messages import Receipt, ReceiptStatus, StepMessage
-from workers import stopping, tasks
+from schemas.policy import Policy, Rung
+from tests.support.waiting import eventually
+from workers import letting_go, stopping, tasks
+from workers.actions.commands import run_command
+from workers.registry import registry
 from workers.reports import Done, GivenUp, Later, Nothing, Report
+from workers.sandbox import ladder
+from workers.sandbox.host import this_host
+from workers.sandbox.ladder import Ladder
 
 
 @pytest.fixture
@@ -99,3 +112,87 @@ def test_a_message_of_another_shape_becomes_a_letter(task: Any, monkeypatch: pyt
     with pytest.raises(Ignore):
         control.read_message(task, StepMessage, crafted)
     assert "run_id" in letters[0][-1]
+
+
+# ---- what a worker looks after
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Watch]:
+    """Makes this process the main process of a worker of these queues."""
+
+    def consuming(*queues: str) -> Watch:
+        given = Settings(home=tmp_path, redis_url="redis://127.0.0.1:1/0", health_every_s=0.1)
+        made = Watch(given, Who("steps@here", [given.prefix + name for name in queues]))
+        monkeypatch.setattr(watched, "_current", [made])
+        return made
+
+    return consuming
+
+
+@pytest.mark.parametrize(
+    ("queues", "looks"),
+    [(("steps",), True), (("later",), True), (("plan", "later"), True), (("plan",), False), (("control",), False)],
+)
+def test_who_may_have_made_workspaces_looks_after_them(
+    watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch, queues: tuple[str, ...], looks: bool
+) -> None:
+    begun: list[Settings] = []
+    later = SimpleNamespace(spec=SimpleNamespace(queue="later"))
+    monkeypatch.setattr(registry, "actions", lambda: [later, run_command])
+    monkeypatch.setattr(letting_go, "begin", begun.append)
+    tasks._look_after_workspaces(watch(*queues).settings)
+    assert bool(begun) == looks
+
+
+@pytest.mark.parametrize(
+    ("policy", "fails"),
+    [(Policy(), True), (Policy(min_rung=Rung.RLIMITS), False), (Policy(actions=frozenset({"create_file"})), None)],
+)
+def test_a_worker_that_policy_wants_a_sandbox_of_is_not_ready_without(
+    watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch, policy: Policy, fails: bool | None
+) -> None:
+    here = watch("steps")
+    found = Ladder(this_host(65_534), (Rung.RLIMITS,), {Rung.NAMESPACES: "errno 1"})
+    monkeypatch.setattr(ladder, "find", lambda _: found)
+    monkeypatch.setattr(registry, "actions", lambda: [run_command])
+    tasks._look_for_sandboxes(here.settings, policy)
+    states = {state.check: state.fault for state in here.ready()}
+    assert here.about == {"sandbox": "rlimits"}
+    assert ("sandbox" in states) == (fails is not None)
+    if fails:
+        fault = eventually(lambda: state_of(here, "sandbox").fault)
+        assert fault is not None
+        assert fault.text == "no sandbox as strong as namespaces: namespaces: errno 1"
+        assert "run_command" in str(fault.mend)
+    elif fails is False:
+        eventually(lambda: state_of(here, "sandbox").ok)
+
+
+def test_what_a_child_finds_later_is_what_its_worker_says(
+    watch: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks anew where a start of a sandbox has failed."""
+    host = this_host(65_534)
+    here, good, bad = watch("steps"), Ladder(host, (Rung.NAMESPACES,), {}), Ladder(host, (), {})
+    monkeypatch.setattr(registry, "actions", lambda: [run_command])
+    monkeypatch.setattr(ladder, "find", lambda _: good)
+    tasks._look_for_sandboxes(here.settings, Policy())
+    eventually(lambda: state_of(here, "sandbox").ok)
+    look_in_a_child(here, bad, monkeypatch)
+    eventually(lambda: not state_of(here, "sandbox").ok and here.about["sandbox"] == "none")
+    look_in_a_child(here, good, monkeypatch)
+    eventually(lambda: state_of(here, "sandbox").ok and here.about["sandbox"] == "namespaces")
+
+
+def look_in_a_child(here: Watch, found: Ladder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "find", lambda _: found)
+    if (child := os.fork()) == 0:
+        ladder.look_again(here.settings)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def state_of(here: Watch, check: str) -> State:
+    (state,) = (state for state in here.ready() if state.check == check)
+    return state

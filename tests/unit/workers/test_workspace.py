@@ -20,6 +20,7 @@ import pytest
 
 from tests.support.environment import clean_environment
 from workers import workspace as module
+from workers.beneath import make_folders
 from workers.workspace import PathRefused, StaleWrite, Workspace, WorkspaceFault, Workspaces, WrittenSince
 
 RUN, OTHER = "11111111-1111-8111-8111-111111111111", "22222222-2222-8222-8222-222222222222"
@@ -328,6 +329,19 @@ def test_a_write_that_is_killed_leaves_the_old_state_or_the_new(home: Path, file
     assert set(done.stdout.split()) <= {"3", "5000000"}
     Workspaces(home).open(RUN, 30).write("big.txt", b"z")
     assert [path.name for path in files.path.iterdir()] == ["big.txt"]
+
+
+def test_a_write_whose_folder_a_command_takes_away_may_be_tried_again(
+    files: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made_and_taken_away(root: int, names: list[str]) -> None:
+        make_folders(root, names)
+        os.rmdir(names[0], dir_fd=root)
+
+    monkeypatch.setattr(module, "make_folders", made_and_taken_away)
+    with pytest.raises(WorkspaceFault, match="taken away meanwhile"):
+        files.write("d/a.txt", b"x")
+    assert list((files.path.parent / "incoming").iterdir()) == []
 
 
 def test_a_write_that_fails_leaves_nothing(files: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
