@@ -26,13 +26,13 @@ def _as_kombu_url(url: str) -> str:
 def _queue(name: str) -> Any:
     """A queue that `-Q` also knows by its name without the prefix. On RabbitMQ it survives the loss of a node."""
     arguments = {"x-queue-type": "quorum", "x-consumer-timeout": int(_set.visibility_timeout_s * 1000)}
-    full = names.queue(_set.queue_prefix, name)
+    full = names.queue(_set.prefix, name)
     queue_arguments = arguments if _on_rabbitmq else None
     return _Queue(full, routing_key=full, alias=name, queue_arguments=queue_arguments)
 
 
 def _route(name: str) -> dict[str, str]:
-    return {"queue": names.queue(_set.queue_prefix, name)}
+    return {"queue": names.queue(_set.prefix, name)}
 
 
 # ---- where
@@ -57,7 +57,7 @@ task_publish_retry_policy = {"max_retries": 2, "interval_start": 0.1, "interval_
 # Supervisors have a queue of their own: behind a burst of steps their ticks would wait, and nobody would watch.
 # `mandor.dlq` is not here: a worker started without -Q must not consume it.
 task_queues = [
-    *(_queue(name) for name in ("plan", "steps", "control", "supervise")),
+    *(_queue(name) for name in ("plan", "steps", "control", "supervise", "deliver")),
     _Queue("celery", routing_key="celery"),
 ]
 task_routes = {
@@ -68,6 +68,7 @@ task_routes = {
     names.UNDO: _route("steps"),
     names.UNDO_LATE: _route("steps"),
     names.CLOSE: _route("steps"),
+    names.DELIVER: _route("deliver"),
     "orchestrator.supervise.*": _route("supervise"),
 }
 # A queue that an action names for itself is made on first use, of the same kind as ours.

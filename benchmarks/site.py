@@ -144,8 +144,8 @@ def into_file(command: Command, home: Path, env: Mapping[str, str] | None = None
 
 
 def _set_up_ledger() -> None:
-    from orchestrator import verification  # reads the environment, which is ours only by now
     from orchestrator.ledger import open_ledger
+    from orchestrator.recovery import verification  # reads the environment, which is ours only by now
     from orchestrator.settings import settings
 
     given = settings()

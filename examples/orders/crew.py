@@ -13,6 +13,7 @@ from orchestrator.local.interrupts import Interrupts
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STEP_WORKERS: Final = ("steps-1", "steps-2")
+UNASKED: Final = ("deliver", "flower")
 READY_S: Final = 45.0
 GRACE_S: Final = 5.0
 # A lost worker is missed after one lease. The default suits steps that run for minutes; a demo is in a hurry.
@@ -38,8 +39,10 @@ def environment(home: Path, redis_url: str) -> dict[str, str]:
 
 
 def commands(env: Mapping[str, str]) -> list[Command]:
-    """The Procfile's processes without Flower. A second steps worker needs a name of its own, so both get one."""
-    found = {command.name: command for command in procfile.commands(env, cwd=ROOT) if command.name != "flower"}
+    """The Procfile's processes without those that nobody asks here. A second steps worker needs a name of its own, so
+    both get one.
+    """
+    found = {command.name: command for command in procfile.commands(env, cwd=ROOT) if command.name not in UNASKED}
     steps = found.pop("steps")
     return [*found.values(), *(replace(steps, name=own, argv=[*steps.argv, "-n", f"{own}@%h"]) for own in STEP_WORKERS)]
 
@@ -106,8 +109,8 @@ def at_work(home: Path, interrupts: Interrupts) -> Iterator[Crew]:
 
 def _set_up() -> None:
     """What `mandor ledger upgrade` does. Imported here, because what reads settings must find ours."""
-    from orchestrator import verification
     from orchestrator.ledger import open_ledger
+    from orchestrator.recovery import verification
     from orchestrator.settings import settings
 
     given = settings()
