@@ -14,10 +14,10 @@ from sqlalchemy import ColumnElement, Connection, select, text, update
 
 from orchestrator.errors import NotFound
 from orchestrator.ledger.engine import insert_absent
+from orchestrator.ledger.reads import GOES_ON
 from orchestrator.ledger.tables import OWED_LATE, artifacts, decisions, effects, runs, workspaces_gone
 from orchestrator.ledger.writes import lock_run
 
-GOING_ON: Final = ("retry", "undo")  # decisions by which a run that has ended goes on
 Transaction = Callable[[], AbstractContextManager[Connection]]
 
 
@@ -117,8 +117,7 @@ def _stands(connection: Connection, run_id: str, generation: int, how: ColumnEle
 
 
 def _starts_over(connection: Connection, run_id: str) -> bool:
-    pending = (decisions.c.run_id == run_id, decisions.c.kind.in_(GOING_ON), decisions.c.done_at.is_(None))
-    return connection.execute(select(decisions.c.id).where(*pending)).first() is not None
+    return connection.execute(select(decisions.c.id).where(decisions.c.run_id == run_id, GOES_ON)).first() is not None
 
 
 def _undoes_late(connection: Connection, run_id: str) -> bool:

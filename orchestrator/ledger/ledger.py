@@ -148,6 +148,12 @@ class Ledger:
         with self._database.reading() as connection:
             return reads.open_refs(connection, after, limit, namespace)
 
+    def reopening_refs(self, after: str | None, limit: int, namespace: str) -> list[RunRef]:
+        """The names of ended runs that may be open in the state store by now: a retry, or an undo that is begun again, is
+        told there first and then here. In the order of their ids, as above."""
+        with self._database.reading() as connection:
+            return reads.reopening_refs(connection, after, limit, namespace)
+
     def claim_run(self, run_id: str, namespace: str) -> bool:
         """Note whose a run is that nobody's was. False: it is somebody's already."""
         with self._database.writing() as connection:

@@ -1,9 +1,9 @@
 """What the ledger remembers, as functions of an open transaction."""
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, select, tuple_
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, and_, select, tuple_
 
 from orchestrator.ledger import tables
 from orchestrator.ledger.rows import (
@@ -20,6 +20,9 @@ from orchestrator.ledger.rows import (
 from orchestrator.ledger.tables import decisions, epochs, plans, records, run_words, runs
 from schemas.ids import RunRef, session_key
 from schemas.states import RunStatus
+
+# a decision waits for its answer by which a run that has ended goes on
+GOES_ON: Final = and_(decisions.c.kind.in_(("retry", "undo")), decisions.c.done_at.is_(None))
 
 
 def runs_with_plans() -> Select[Any]:
@@ -77,6 +80,14 @@ def open_refs(connection: Connection, after: str | None, limit: int, namespace: 
     """The same, of which only the names are read."""
     query = select(runs.c.run_id, runs.c.session).where(*open_after(after), runs.c.namespace == namespace)
     return [RunRef(*row) for row in connection.execute(query.order_by(runs.c.run_id).limit(limit))]
+
+
+def reopening_refs(connection: Connection, after: str | None, limit: int, namespace: str) -> list[RunRef]:
+    """Names of ended runs that a decision, which has no answer yet, may have opened again in the state store."""
+    beyond = [runs.c.run_id > after] if after is not None else []
+    query = select(runs.c.run_id, runs.c.session).join(decisions, decisions.c.run_id == runs.c.run_id).distinct()
+    ended = query.where(GOES_ON, runs.c.ended_at.is_not(None), runs.c.namespace == namespace, *beyond)
+    return [RunRef(*row) for row in connection.execute(ended.order_by(runs.c.run_id).limit(limit))]
 
 
 def open_after(after: str | None) -> list[ColumnElement[bool]]:

@@ -16,7 +16,7 @@ shut, and is tried again; that is nothing to the other shards.
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
@@ -77,10 +77,13 @@ class Report:
         return Report(**{name: mine[name] + theirs[name] for name in mine})
 
 
-def _refs_in(site: Site, shard: int) -> Iterator[list[RunRef]]:
+Pages = Callable[[str | None, int, str], list[RunRef]]  # behind a run, so many, of a namespace
+
+
+def _refs_in(site: Site, shard: int, pages: Pages) -> Iterator[list[RunRef]]:
     """Those of one shard, by name."""
     after: str | None = None
-    while page := site.ledger.open_refs(after, PAGE, site.settings.namespace):
+    while page := pages(after, PAGE, site.settings.namespace):
         yield [ref for ref in page if site.store.keys.shard_of(ref.run_id) == shard]
         after = page[-1].run_id
 
@@ -144,7 +147,7 @@ def _take_in_hand(site: Site, held: Loss, server: str, *, whole: bool) -> Report
         if held.cause == RUNS and held.server == server:
             return _finish(site, held, place, *_restore_runs(site, held, place))
         # whoever began may have closed effect rows of runs that live on
-        return _finish(site, held, place, _go_ahead(site, held, place))
+        return _finish(site, held, place, _all_go_ahead(site, held, place))
     place = Place(server, str(held.token))
     cursors = site.ledger.history.cursors(site.settings.namespace)
     site.store.restoring.begin(held.shard, place, held.cause, cursors.get(held.shard, BEGINNING))
@@ -152,6 +155,7 @@ def _take_in_hand(site: Site, held: Loss, server: str, *, whole: bool) -> Report
         return _accept(site, held, place)
     total, messages = _restore_runs(site, held, place)
     total += Report(dropped=_drop_ended(site, held, place))
+    total += _go_ahead(site, held, place, site.ledger.reopening_refs)
     return _finish(site, held, place, total, messages)
 
 
@@ -198,19 +202,24 @@ def _accept(site: Site, held: Loss, place: Place) -> Report | None:
     if verdicts.behind(site.ledger, site.store, site.settings.namespace, [held.shard], keep):
         note(site, held.shard, "behind", held.server)
         return None
-    done = _finish(site, held, place, _go_ahead(site, held, place))
+    done = _finish(site, held, place, _all_go_ahead(site, held, place))
     if done is not None and not done.failed:
-        for page in _refs_in(site, held.shard):
+        for page in _refs_in(site, held.shard, site.ledger.open_refs):
             for ref in page:
                 with apart(site.ledger, ref.run_id, []):
                     _mend(site, ref)
     return done
 
 
-def _go_ahead(site: Site, held: Loss, place: Place) -> Report:
-    """Fences of all open runs go on beyond any that were given or closed; late decisions are asked again."""
+def _all_go_ahead(site: Site, held: Loss, place: Place) -> Report:
+    """All open runs, and those that may have been opened again of which the ledger has not heard."""
+    return _go_ahead(site, held, place, site.ledger.open_refs) + _go_ahead(site, held, place, site.ledger.reopening_refs)
+
+
+def _go_ahead(site: Site, held: Loss, place: Place, pages: Pages) -> Report:
+    """Fences of these runs go on beyond any that were given or closed; late decisions are asked again."""
     accepted, failed = 0, list[Exception]()
-    for page in _refs_in(site, held.shard):
+    for page in _refs_in(site, held.shard, pages):
         site.ledger.losses.keep(held)
         ids = [ref.run_id for ref in page]
         closed = site.ledger.losses.fences(ids)
@@ -256,7 +265,7 @@ def _is_hopeless(failed: list[Exception], place: Place) -> bool:
 
 
 def _to_restore(site: Site, held: Loss) -> Iterator[LedgerRun]:
-    for page in _refs_in(site, held.shard):
+    for page in _refs_in(site, held.shard, site.ledger.open_refs):
         site.ledger.losses.keep(held)
         rows = [run for ref in page if (run := site.ledger.run(ref.run_id)) is not None and run.ended_at is None]
         yield from verdicts.lost_of(site.ledger, site.store, rows) if held.cause == RUNS else rows

@@ -915,6 +915,29 @@ def test_a_copy_from_before_a_retry_is_behind(world: World) -> None:
     assert (run.state.generation, run.state.status) == (2, "running")
 
 
+@pytest.mark.parametrize("heard", [False, True], ids=["a lagging server", "an old copy"])
+def test_what_a_retry_began_is_behind_all_that_it_begins_again(world: World, heard: bool) -> None:
+    """The retry is in the store and not yet in the ledger: whoever claimed then may be frozen, and holds a fence."""
+    run = world.bench.planned(*steps("once"), policy=narrowed(on_failure="stop"))
+    store, ledger = world.bench.store, world.bench.ledger
+    cancelled(world, run)
+    world.drain()
+    copy = old_copy(world)
+    ledger.decide(run.ref.run_id, 1, "retry", "ann", None)
+    store.runs.retry(run.ref, 1, "ann", 3_600_000)
+    frozen = store.guard.claim_step(run.ref, "s0", generation=2, claim_id="frozen", worker="host:9:9")
+    assert isinstance(frozen, Granted)
+    if heard:
+        world.drain()
+    put_back(world, copy)
+    assert world.judged() == {0: "behind" if heard else "moved"}
+    assert world.recover() == []
+    apply_decisions.run_once(world.site.app, store, ledger)
+    granted = store.guard.claim_step(run.ref, "s0", generation=2, claim_id="new", worker="host:8:8")
+    assert isinstance(granted, Granted)
+    assert granted.fence > frozen.fence + 1_000
+
+
 def test_an_effect_the_store_does_not_know_of_is_no_small_matter(world: World) -> None:
     """Nothing of it was drained: the copy is not behind the cursor, but an effect row is beyond it."""
     run = world.bench.planned(*steps("once"))
