@@ -4,7 +4,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, TypeVar
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
 
 from celery import Task, bootsteps
 from celery.exceptions import Ignore, Reject
@@ -49,7 +50,8 @@ from orchestrator.telemetry.logs import emit, identity
 from schemas.issues import issues_of
 from schemas.messages import DeliverMessage, SettleMessage, TickMessage
 
-STORE_PAUSE_S = 1.0
+_LOGGER: Final = logging.getLogger("celery.worker")
+PAUSE_S: Final = 1.0  # before what cannot be seen to now goes back
 Message = TypeVar("Message", bound=BaseModel)
 EVENTS_S = 0.05
 EVENTS_MOST = 200
@@ -59,7 +61,7 @@ NOT_ACCEPTED = (SubmissionRefused, LedgerUnavailable, StoreRefused)
 def wait_for_memory(error: StoreError) -> None:
     """The store is not the one we knew: nothing is safe before a supervisor has verified it, or built it again."""
     emit(events.PassFailed("memory", error.kind, events.where(error)))
-    time.sleep(STORE_PAUSE_S)
+    time.sleep(PAUSE_S)
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def _kept_in_queue() -> Iterator[None]:
         wait_for_memory(error)
         raise Reject(error.kind, requeue=True) from error
     except StoreUnavailable as error:
-        time.sleep(STORE_PAUSE_S)
+        time.sleep(PAUSE_S)
         raise Reject(error.kind, requeue=True) from error
 
 
@@ -121,29 +123,52 @@ class Reader(Consumer):
         return tuple(error for error in known if error is not KeyError)
 
     def _refuse(self, message: Any, fault: str) -> None:
-        _keep(message, f"no message for us: {fault}")
-        if not message.acknowledged:
-            message.reject_log_error(logging.getLogger("celery.worker"), self.connection_errors)
+        if self._keep(message, f"no message for us: {fault}") and not message.acknowledged:
+            message.reject_log_error(_LOGGER, self.connection_errors)
 
     def on_decode_error(self, message: Any, exc: BaseException) -> None:
         """The body is not what its content type says."""
-        _keep(message, f"the body cannot be decoded: {exc}")
-        super().on_decode_error(message, exc)
+        if self._keep(message, f"the body cannot be decoded: {exc}"):
+            super().on_decode_error(message, exc)
 
     def on_unknown_message(self, body: Any, message: Any) -> None:
         """Not a task at all."""
-        _keep(message, "this is not a Celery message")
-        super().on_unknown_message(body, message)
+        if self._keep(message, "this is not a Celery message"):
+            super().on_unknown_message(body, message)
 
     def on_invalid_task(self, body: Any, message: Any, exc: BaseException) -> None:
         """A content type we do not accept, or arguments of another shape than Celery's."""
-        _keep(message, f"the message is refused: {exc}")
-        super().on_invalid_task(body, message, exc)
+        if self._keep(message, f"the message is refused: {exc}"):
+            super().on_invalid_task(body, message, exc)
 
     def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
         """A task nobody here knows."""
-        _keep(message, f"no task is called {message.headers.get('task')}")
-        super().on_unknown_task(body, message, exc)
+        if self._keep(message, f"no task is called {message.headers.get('task')}"):
+            super().on_unknown_task(body, message, exc)
+
+    def _keep(self, message: Any, reason: str) -> bool:
+        """Whether a letter tells of it. While there is no ledger the message goes back, slowly: it is nowhere else.
+
+        In the worker's event loop: quick, and never the reason that it ends.
+        """
+        queue = str((message.delivery_info or {}).get("routing_key", ""))
+        headers = message.headers or {}
+        reason = headers.get(envelopes.UNREADABLE, reason)
+        try:
+            dead_letters.unreadable(app, ledger(), queue, headers, message.body or b"", reason)
+        except MandorError as error:
+            emit(events.PassFailed("reader", error.kind, events.where(error)))
+            if isinstance(error, LedgerUnavailable):
+                self._give_back_later(message)
+                return False
+        return True
+
+    def _give_back_later(self, message: Any) -> None:
+        give_back = partial(message.reject_log_error, _LOGGER, self.connection_errors, requeue=True)
+        if self.hub is None:
+            give_back()
+        else:
+            self.hub.call_later(PAUSE_S, give_back)
 
 
 def _fault_of_body(message: Any) -> str | None:
@@ -151,17 +176,6 @@ def _fault_of_body(message: Any) -> str | None:
     with suppress(Exception):
         return envelopes.unfit_body(message.payload)
     return None
-
-
-def _keep(message: Any, reason: str) -> None:
-    """In the worker's event loop: quick, and never the reason that it ends."""
-    queue = str((message.delivery_info or {}).get("routing_key", ""))
-    headers = message.headers or {}
-    reason = headers.get(envelopes.UNREADABLE, reason)
-    try:
-        dead_letters.unreadable(app, ledger(), queue, headers, message.body or b"", reason)
-    except MandorError as error:
-        emit(events.PassFailed("reader", error.kind, events.where(error)))
 
 
 class EventBatches(bootsteps.StartStopStep):
@@ -218,7 +232,11 @@ def _lay_aside(task: Any, content: str, fault: str) -> NoReturn:
     reason = f"not a message for {task.name}: {fault}"
     headers = {"id": task.request.id, "task": task.name}
     queue = str((task.request.delivery_info or {}).get("routing_key", ""))
-    dead_letters.unreadable(app, ledger(), queue, headers, content, reason)
+    try:
+        dead_letters.unreadable(app, ledger(), queue, headers, content, reason)
+    except LedgerUnavailable as away:
+        time.sleep(PAUSE_S)
+        raise Reject(away.kind, requeue=True) from away
     raise Ignore(reason) from None
 
 

@@ -8,7 +8,6 @@ who carries out a retry finds that the files went.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, select, text, update
 

@@ -149,8 +149,8 @@ class Ledger:
             return reads.open_refs(connection, after, limit, namespace)
 
     def reopening_refs(self, after: str | None, limit: int, namespace: str) -> list[RunRef]:
-        """The names of ended runs that may be open in the state store by now: a retry, or an undo that is begun again, is
-        told there first and then here. In the order of their ids, as above."""
+        """The names of ended runs that may be open in the state store by now: that is told of a retry, or of an undo
+        that is begun again, before this ledger is. In the order of their ids, as above."""
         with self._database.reading() as connection:
             return reads.reopening_refs(connection, after, limit, namespace)
 

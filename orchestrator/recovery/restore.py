@@ -213,7 +213,9 @@ def _accept(site: Site, held: Loss, place: Place) -> Report | None:
 
 def _all_go_ahead(site: Site, held: Loss, place: Place) -> Report:
     """All open runs, and those that may have been opened again of which the ledger has not heard."""
-    return _go_ahead(site, held, place, site.ledger.open_refs) + _go_ahead(site, held, place, site.ledger.reopening_refs)
+    return _go_ahead(site, held, place, site.ledger.open_refs) + _go_ahead(
+        site, held, place, site.ledger.reopening_refs
+    )
 
 
 def _go_ahead(site: Site, held: Loss, place: Place, pages: Pages) -> Report:

@@ -1,51 +1,17 @@
 """What is no message of ours becomes a dead letter, and the worker goes on."""
 
 import base64
-import json
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from orchestrator import names
 from tests.support.installation import Installation
 from tests.support.processes import Processes
+from tests.support.strangers import ARGS, DEEP, nested, put
 from tests.support.waiting import eventually
 
 TICK = names.supervisor_task("settle-runs")
-DEEP = "a value that is nested deep"
-
-
-def put(ours: Installation, body: bytes, task: str | None, content_type: str = "application/json", **more: Any) -> str:
-    """Lay a message on the control queue, as kombu's Redis transport writes it."""
-    task_id = str(uuid4())
-    queue = ours.queue("control")
-    headers = {"lang": "py", "task": task, "id": task_id, **more} if task else {}
-    properties = {
-        "correlation_id": task_id,
-        "delivery_mode": 2,
-        "delivery_info": {"exchange": "", "routing_key": queue},
-        "priority": 0,
-        "body_encoding": "base64",
-        "delivery_tag": str(uuid4()),
-    }
-    envelope = {
-        "body": base64.b64encode(body).decode(),
-        "content-encoding": "utf-8",
-        "content-type": content_type,
-        "headers": headers,
-        "properties": properties,
-    }
-    ours.app.backend.client.lpush(queue, json.dumps(envelope).replace(f'"{DEEP}"', nested(900)))
-    return task_id
-
-
-ARGS = json.dumps([[], {}, {}]).encode()
-
-
-def nested(levels: int) -> str:
-    """JSON deeper than our own writer goes."""
-    return '{"a":' * levels + "{}" + "}" * levels
 
 
 def submission(levels: int) -> bytes:

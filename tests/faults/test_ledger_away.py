@@ -12,6 +12,7 @@ from orchestrator.errors import LedgerUnavailable
 from schemas.ids import RunRef, session_key
 from tests.support.invariants import assert_holds
 from tests.support.servers import running_server
+from tests.support.strangers import ARGS, put
 from tests.support.system import SWEEP_S, System, plan_text, running_system, step
 from tests.support.waiting import eventually
 
@@ -94,3 +95,18 @@ def test_what_happened_meanwhile_is_told_afterwards(world: Remote) -> None:
 
 def history(system: System, run_id: str) -> list:  # type: ignore[type-arg]
     return system.installed.ledger.history.events(run_id)
+
+
+def test_what_is_no_message_of_ours_waits_for_its_letter(world: Remote) -> None:
+    """Where there is no ledger there is no letter, and the message would be nowhere."""
+    ours = world.system.installed
+    settle = b'[[], {"sesame": 1}, {}]'
+    strangers = ((b'{"cut":', "orchestrator.submit"), (ARGS, "nobody.knows.this"), (settle, "orchestrator.settle"))
+    world.take_away()
+    for body, task in strangers:
+        put(ours, body, task)
+    refused = "ledger_unavailable"
+    eventually(lambda: sum(refused in line for line in world.system.processes.lines("control")) > len(strangers))
+    world.put_back()
+    eventually(lambda: len(ours.ledger.letters(100)) == len(strangers), timeout_s=BACK_S, what="a letter about each")
+    assert all(letter.kind == "message" for letter in ours.ledger.letters(100))
