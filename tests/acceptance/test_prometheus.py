@@ -35,6 +35,7 @@ AT_ONCE = {
 # true from the first evaluation on; nobody waits two minutes here for them to fire
 IN_TWO_MINUTES = {"MandorLockContention", "MandorIdempotencySpike"}
 FAILED = 'ai_worker_failures_total{error_type!="retry_exhausted"}'
+PATIENT_S = 10.0  # a lease so long that a busy parent ends the claim of its killed child before that lapses
 PARENT = 'mandor_claims_ended_total{by="parent"}'
 OTHERS = 'mandor_claims_ended_total{by!="parent"}'
 Counts = dict[str, dict[str, float]]
@@ -69,7 +70,7 @@ def watched(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     named: dict[str, Any] = {f"{role}_port": port for role, port in ports.items()}
     with (
         running_server(folder / "server", server_kind) as server,
-        running_system(server.url, folder, health_every_s=0.5, **named) as system,
+        running_system(server.url, folder, health_every_s=0.5, lease_s=PATIENT_S, **named) as system,
     ):
         watchmen = start_watchmen(system.processes, folder, ports)
         system.start_control()
