@@ -79,7 +79,7 @@ def check_packages(found: Mapping[str, str | None] | None = None, home: Path | N
 def is_celerys_command(program: str) -> bool:
     """Whether `celery …`, or `python -m celery …`, was started: sys.argv[0] says so."""
     path = Path(program)
-    return "celery" in (path.name, path.parent.name)
+    return path.name == "celery" or (path.name == "__main__.py" and path.parent.name == "celery")
 
 
 def _origin(name: str) -> str | None:

@@ -1,5 +1,7 @@
 """Start-up refuses what would break a promise, naming the setting and the mend."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from orchestrator import startup
 from orchestrator.app import CONFIG_EXIT, or_refuse
 from orchestrator.errors import ConfigError
 from orchestrator.settings import Settings
-from tests.support.environment import ROOT
+from tests.support.environment import ROOT, clean_environment
 from tests.support.installation import celery_app
 
 TIMEOUTS = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
@@ -58,6 +60,26 @@ def test_somebody_elses_package_is_refused(name: str, origin: str | None) -> Non
     found[name] = origin.format(name=name) if origin else None
     error = refused(lambda: startup.check_packages(found, ROOT))
     assert error.path == name
+
+
+@pytest.mark.parametrize("program", ["celery", "/venv/bin/celery", "/venv/site-packages/celery/__main__.py"])
+def test_celerys_own_command_is_told_in_a_line(program: str) -> None:
+    assert startup.is_celerys_command(program)
+
+
+@pytest.mark.parametrize("program", ["", "-c", "/srv/celery/submit.py", "celery/worker.py", "/srv/shop/__main__.py"])
+def test_somebodys_script_is_not_celerys_command(program: str) -> None:
+    assert not startup.is_celerys_command(program)
+
+
+def test_a_script_in_a_folder_called_celery_can_catch_a_refusal(tmp_path: Path) -> None:
+    script = tmp_path / "celery" / "submit.py"
+    script.parent.mkdir()
+    script.write_text("try:\n    import orchestrator.client\nexcept Exception as refused:\n    print(refused)\n")
+    env = {**clean_environment(), "MANDOR_STORE_TIMEOUT_S": "nonsense"}
+    ended = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("MANDOR_STORE_TIMEOUT_S: ")
 
 
 @pytest.mark.parametrize(
