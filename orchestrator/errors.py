@@ -37,10 +37,10 @@ class MandorError(Exception):
     done: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, message: str, path: str | None = None, hint: str | None = None) -> None:
-        super().__init__(*((message,) if path is None and hint is None else (message, path, hint)))
         self.message = message
         self.path = path
         self.hint = hint
+        super().__init__(*self._said())
 
     def __str__(self) -> str:
         where = f"{self.path}: " if self.path else ""
@@ -49,7 +49,14 @@ class MandorError(Exception):
 
     def also(self, said: str) -> None:
         """Add to the hint."""
+        ours = self.args == self._said()
         self.hint = f"{self.hint}; {said}" if self.hint else said
+        if ours:
+            self.args = self._said()
+
+    def _said(self) -> tuple[str | None, ...]:
+        bare = self.path is None and self.hint is None
+        return (self.message,) if bare else (self.message, self.path, self.hint)
 
     def as_json(self) -> dict[str, str | None]:
         """The shape every command prints under `--json`."""

@@ -37,6 +37,7 @@ from schemas.run import (
 from schemas.states import RunStatus
 
 SHOWN_ISSUES: Final = 20
+CORRECT: Final = "correct these fields and submit again"
 
 
 # ---- decisions: no clock, no service
@@ -53,12 +54,12 @@ def read(fields: Mapping[str, Any], settings: Settings, args: tuple[Any, ...] = 
         raise refusal(list(invalid.issues)) from None
 
 
-def refusal(issues: list[Issue]) -> SubmissionRefused:
+def refusal(issues: list[Issue], hint: str | None = CORRECT) -> SubmissionRefused:
     """All that is wrong in one message: a caller without our code sees nothing but the text."""
     told = "; ".join(f"{issue.path or '(submission)'}: {issue.message}" for issue in issues[:SHOWN_ISSUES])
     shown = without_secrets(told)
     more = f"; and {len(issues) - SHOWN_ISSUES} more" if len(issues) > SHOWN_ISSUES else ""
-    return SubmissionRefused(shown + more, path=issues[0].path or None, hint="correct these fields and submit again")
+    return SubmissionRefused(shown + more, path=issues[0].path or None, hint=hint)
 
 
 def resolve_policy(submission: Submission, settings: Settings, principal: str = FROM_BROKER) -> tuple[Stage, ...]:
@@ -66,9 +67,8 @@ def resolve_policy(submission: Submission, settings: Settings, principal: str = 
     try:
         return policies.stages(settings, submission.policy, submission.deadline_s, principal)
     except SubmissionRefused as widened:
-        refused = refusal([Issue(widened.path or "policy", "policy_widened", widened.message)])
-        refused.hint = widened.hint
-        raise refused from None
+        issue = Issue(widened.path or "policy", "policy_widened", widened.message)
+        raise refusal([issue], widened.hint) from None
 
 
 def run_id_of(submission: Submission, principal: str, fallback_id: str) -> str:
@@ -180,9 +180,7 @@ def _refuse_callback(ledger: Ledger, settings: Settings, accepting: AcceptedRun)
         return
     row = ledger.run(accepting.run_id)
     if row is None or row.submission_hash != accepting.submission_hash:
-        refused = refusal([found[0]])
-        refused.hint = found[1]
-        raise refused
+        raise refusal([found[0]], found[1])
 
 
 def _refuse_beyond_the_lag(store: Store, settings: Settings, run_id: str) -> None:

@@ -76,6 +76,19 @@ def test_submit_waits_for_the_answer_and_raises_what_it_says(ours: Installation,
     assert (bad["kind"], bad["path"]) == ("submission_refused", "nope")
 
 
+def test_what_the_worker_refuses_reaches_the_caller_with_its_own_mend(ours: Installation, tmp_path: Path) -> None:
+    untold, widened = calls(
+        environment(ours),
+        tmp_path,
+        ("submit", {**ready(), "callback": "https://example.com/hooks"}),
+        ("submit", {**ready(), "policy": {"max_steps": 5000}}),
+    )
+    assert (untold["kind"], untold["path"]) == ("submission_refused", "callback")
+    assert untold["hint"].startswith("set MANDOR_WEBHOOK_SECRETS")
+    assert (widened["kind"], widened["path"]) == ("submission_refused", "policy.max_steps")
+    assert "mandor config policy" in widened["hint"]
+
+
 def test_send_knows_the_run_before_anybody_has_answered(ours: Installation, tmp_path: Path) -> None:
     (run_id,) = calls(environment(ours), tmp_path, ("send", ready()))
     ((answer),) = calls(environment(ours), tmp_path, ("wait", {"run_id": run_id, "timeout_s": 30}))

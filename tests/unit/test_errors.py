@@ -7,7 +7,7 @@ from celery import Celery
 from celery.backends.base import Backend
 
 from orchestrator import errors
-from orchestrator.errors import MandorError, SubmissionConflict
+from orchestrator.errors import MandorError, StoreUnavailable, SubmissionConflict
 from workers.outcomes import PermanentError, ProviderError
 from workers.workspace import PathRefused
 
@@ -35,6 +35,15 @@ def test_nothing_is_lost_in_the_result_store(backend: Backend, cls: type[MandorE
     assert type(found) is cls
     assert found.as_json() == error.as_json()
     assert str(found) == str(error)
+
+
+@pytest.mark.parametrize("hint", [None, "is it running?"])
+def test_what_is_said_later_is_not_lost_either(backend: Backend, hint: str | None) -> None:
+    error = StoreUnavailable("gone", hint=hint)
+    error.also("it is kept")
+    found = through_results(backend, error)
+    assert isinstance(found, StoreUnavailable)
+    assert found.hint == error.hint == ("is it running?; it is kept" if hint else "it is kept")
 
 
 @pytest.mark.parametrize("error", [SubmissionConflict("m", path="p", hint="h"), PermanentError("m"), *SPECIAL], ids=str)
