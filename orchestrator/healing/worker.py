@@ -100,7 +100,8 @@ class Watch:
     def ready(self) -> list[State]:
         """The checks of readiness, as they were last looked at."""
         started, _ = self._started.note(STARTED, self._starting)
-        return [started, *(looker.state() for looker in self._lookers.values())]
+        lookers = tuple(self._lookers.values())  # one may join meanwhile
+        return [started, *(looker.state() for looker in lookers)]
 
     def collect(self) -> Iterator[Metric]:
         """What the processes of this worker have counted, and what it is like now. Called by prometheus-client."""

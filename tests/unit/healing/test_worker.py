@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from orchestrator.errors import ConfigError
-from orchestrator.healing.checks import Fault, looked
+from orchestrator.healing.checks import Fault, State, looked
 from orchestrator.healing.looker import Looker
 from orchestrator.healing.progress import Progress
 from orchestrator.healing.worker import Watch, Who
@@ -54,6 +54,19 @@ def test_counters_that_cannot_be_put_together_are_a_fault_that_passes(watch: Wat
     assert found.mend
     folder.mkdir()
     assert looked(look) is None
+
+
+def test_what_is_looked_at_may_grow_while_somebody_asks(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are served by threads of their own, and a worker finds out late what else it has to look at."""
+    broker = watch._lookers["broker"]
+    state = broker.state()
+
+    def grows() -> State:
+        watch._lookers["sandbox"] = broker
+        return state
+
+    monkeypatch.setattr(broker, "state", grows)
+    assert "broker" in [state.check for state in watch.ready()]
 
 
 def test_systemd_is_told_whatever_becomes_of_services_and_counters(watch: Watch, tmp_path: Path) -> None:
