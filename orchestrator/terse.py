@@ -31,15 +31,15 @@ def of_beat(record: logging.LogRecord) -> bool:
     """Beat tells of every tick, several a second; the supervisors tell when they found something. A tick that could not
     be sent, for the broker is away, is a line: the stack and two tracebacks with each would bury all others.
     """
-    if str(record.msg).startswith(TICK_NOT_SENT) and _is_of_broker(record):
-        assert record.exc_info
-        record.msg, record.args, record.exc_info = str(record.exc_info[1]), None, None
-    return "Sending due task" not in str(record.msg)
+    said = str(record.msg)
+    if said.startswith(TICK_NOT_SENT) and (away := _of_broker(record)):
+        record.msg, record.args, record.exc_info = str(away), None, None
+    return "Sending due task" not in said
 
 
-def _is_of_broker(record: logging.LogRecord) -> bool:
+def _of_broker(record: logging.LogRecord) -> BaseException | None:
     error = record.exc_info[1] if record.exc_info else None
-    return error is not None and isinstance(error.__context__, broker_errors(app))
+    return error if error and isinstance(error.__context__, broker_errors(app)) else None
 
 
 def of_messages(record: logging.LogRecord) -> bool:

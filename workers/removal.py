@@ -26,7 +26,7 @@ def remove_tree(top: Path, within_s: float = WITHIN_S) -> bool:
     """Take a folder away with all that is in it. False: it takes longer, or somebody still writes in it; call again.
     Nothing there: true.
 
-    OSError: something in it may not be taken away; all else has been.
+    OSError: the first of what may not be taken away; all else has been.
     """
     give_up = time.monotonic() + within_s
     stuck: dict[str, OSError] = {}
@@ -38,8 +38,8 @@ def remove_tree(top: Path, within_s: float = WITHIN_S) -> bool:
                         return False
                     if fault := _fault_of(_clear, folder, name):
                         stuck[name] = fault
-        for fault in stuck.values():
-            raise fault
+        if stuck:
+            raise next(iter(stuck.values()))
         return _is_away(top, None)
     return True
 
@@ -58,9 +58,9 @@ def _clear(top: int, name: str) -> None:
         if _unlinked(name, top):
             return
         with _opened(name, top) as folder:
-            faults = [_fault_of(_clear_below, folder, below, top) for below in _names(folder)]
-        for fault in filter(None, faults):
-            raise fault
+            faults = [fault for below in _names(folder) if (fault := _fault_of(_clear_below, folder, below, top))]
+        if faults:
+            raise faults[0]
         _is_away(name, top)  # if it is not, it has its turn again
 
 
