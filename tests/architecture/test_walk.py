@@ -1,7 +1,8 @@
-"""docs/walk.md names files and functions that are there."""
+"""docs/walk.md names files and functions that are there, and every supervisor."""
 
 import re
 
+from orchestrator import names
 from tests.support.environment import ROOT
 
 TEXT = (ROOT / "docs" / "walk.md").read_text()
@@ -23,3 +24,8 @@ def test_every_name_is_declared_where_it_is_said_to_be() -> None:
     pairs = set(NAMED.findall(TEXT))
     assert len(pairs) > 30
     assert sorted(pair for pair in pairs if not defines(*pair)) == []
+
+
+def test_every_supervisor_is_named() -> None:
+    files = {f"orchestrator/supervisors/{name.replace('-', '_')}.py" for name in names.SUPERVISORS}
+    assert {path for path, name in NAMED.findall(TEXT) if name == "run_once"} == files
