@@ -167,7 +167,7 @@ def _resolved(
         resolved = resolve_policy(submission, settings, principal)
     except SubmissionRefused:
         row = ledger.run(run_id_of(submission, principal, fallback_id))
-        if row is None or row.submission_hash != submission_hash(submission):
+        if row is None or not row.is_of(submission_hash(submission)):
             raise
         return Policy.model_validate_json(row.policy_text), ()
     return resolved[-1].policy, policies.heard(resolved)
@@ -179,7 +179,7 @@ def _refuse_callback(ledger: Ledger, settings: Settings, accepting: AcceptedRun)
     if found is None:
         return
     row = ledger.run(accepting.run_id)
-    if row is None or row.submission_hash != accepting.submission_hash:
+    if row is None or not row.is_of(accepting.submission_hash):
         raise refusal([found[0]], found[1])
 
 

@@ -1,5 +1,6 @@
 """A run from outside: what is submitted, and what is shown of it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Self
@@ -8,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 
 from schemas.base import Generation, Hash, Moment, RunId, StepId, Strict, listed
 from schemas.callback import Callback
-from schemas.canonical import NotCanonical, canonical_bytes, canonical_text, hash_of, parse_json, sha256_hex
+from schemas.canonical import MAX_DEPTH, NotCanonical, canonical_bytes, canonical_text, hash_of, parse_json, sha256_hex
 from schemas.issues import Issue, Located, issues_of
 from schemas.policy import PolicyRequest, Seconds
 from schemas.states import RunStatus, StepStatus
@@ -41,22 +42,26 @@ StepWord = Annotated[StepStatus, Field(strict=False)]
 PlannerName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,127}\z")]
 
 
-def _object_or_text(value: Any) -> Any:
-    if value is None or isinstance(value, dict | str):
-        return value
-    raise Located("not_an_object", "a context is an object, or the JSON text of one")
+def _read_context(value: Any, info: ValidationInfo) -> Any:
+    """The object, also where its text was sent: from here on nobody knows how that was spelt."""
+    if value is None:
+        return None
+    if not isinstance(value, dict | str):
+        raise Located("not_an_object", "a context is an object, or the JSON text of one")
+    _check_goal_size(info.data.get("goal"), value, info.context)
+    return context_object(value)
 
 
 class Submission(Strict):
-    """A request for a run, as sent: a goal for a planner, or a ready plan as JSON text.
+    """A request for a run: a goal for a planner, or a ready plan as JSON text.
 
-    context: an object, or the JSON text of one; it is what context_hash is about. deadline_s: shorthand for the
-    policy's. callback: the URL that is told of the end; whether this installation posts there is judged where the run
-    is accepted. The size limits are checked where a submission enters, by read_submission.
+    context: it may be sent as JSON text, and is what context_hash is about. deadline_s: shorthand for the policy's.
+    callback: the URL that is told of the end; whether this installation posts there is judged where the run is
+    accepted. The size limits are checked where a submission enters, by read_submission.
     """
 
     goal: Annotated[str, Field(min_length=1)] | None = None
-    context: Annotated[dict[str, Any] | str | None, BeforeValidator(_object_or_text)] = None
+    context: Annotated[dict[str, Any] | None, BeforeValidator(_read_context)] = None
     planner: PlannerName | None = None
     plan: Annotated[str, Field(min_length=1)] | None = None
     session_id: Label | None = None
@@ -69,13 +74,6 @@ class Submission(Strict):
     @classmethod
     def _goal_fits(cls, value: str | None, info: ValidationInfo) -> str | None:
         _check_goal_size(value, None, info.context)
-        return value
-
-    @field_validator("context")
-    @classmethod
-    def _context_fits(cls, value: dict[str, Any] | str | None, info: ValidationInfo) -> dict[str, Any] | str | None:
-        _check_goal_size(info.data.get("goal"), value, info.context)
-        context_object(value)
         return value
 
     @field_validator("plan")
@@ -95,18 +93,18 @@ class Submission(Strict):
 
     def context_value(self) -> dict[str, Any]:
         """The context as the planner gets it; no context is the empty object."""
-        return context_object(self.context)
+        return self.context or {}
 
     def context_hash(self) -> str:
         """The hash a plan must carry to be admitted for this submission."""
         return hash_of(self.context_value())
 
     def document(self) -> dict[str, Any]:
-        """What was sent, without what was left out."""
+        """What was sent, without what was left out, or said nothing."""
         fields = {name: getattr(self, name) for name in type(self).model_fields if name != "policy"}
         if self.policy is not None:
             fields["policy"] = self.policy.model_dump(mode="json", exclude_defaults=True)
-        return {name: value for name, value in fields.items() if value is not None}
+        return _said(fields)
 
 
 def read_submission(fields: Mapping[str, Any], limits: SubmissionLimits = DEFAULT_LIMITS) -> Submission:
@@ -132,11 +130,21 @@ def submission_hash(submission: Submission) -> str:
     return sha256_hex(submission_text(submission))
 
 
+def hash_of_kept(text: str) -> str:
+    """The same of a submission that the ledger keeps. Older ones bear a context, and a hash, as it was spelt."""
+    fields = json.loads(text)
+    return hash_of(_said({**fields, "context": context_object(fields.get("context"))}))
+
+
+def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None and value != {}}
+
+
 def context_object(context: dict[str, Any] | str | None) -> dict[str, Any]:
     """The object a context stands for, or NotCanonical."""
     if not isinstance(context, str):
         return context or {}
-    value = parse_json(context, max_bytes=len(context) * 4)
+    value = parse_json(context, max_bytes=len(context) * 4, max_depth=MAX_DEPTH - 1)  # one less within a submission
     if not isinstance(value, dict):
         raise NotCanonical("not_an_object", "a context given as text is the JSON text of an object")
     return value

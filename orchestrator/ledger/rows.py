@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from schemas.dead_letter import DeadLetterKind, DeadLetterStatus
+from schemas.run import hash_of_kept
 from schemas.states import RunStatus
 
 
@@ -11,8 +12,8 @@ class AcceptedRun:
     """All that is needed to build a run again from nothing.
 
     session: the run's session key (16 hex digits or "-"); submission_text, policy_text: canonical JSON;
-    submission_hash: of the submission as it was sent; deadline_ms: relative to acceptance; planner: None for a ready
-    plan; namespace: of the installation that accepted it, empty where that was not noted yet; callback: the URL that is
+    submission_hash: of what the submission says; deadline_ms: relative to acceptance; planner: None for a ready plan;
+    namespace: of the installation that accepted it, empty where that was not noted yet; callback: the URL that is
     told of its end.
     """
 
@@ -43,6 +44,10 @@ class LedgerRun(AcceptedRun):
     version: int
     ended_at: int | None
     plan_hash: str | None
+
+    def is_of(self, submission_hash: str) -> bool:
+        """Whether it was submitted with the content of this hash. Its own may be of an older way to hash."""
+        return submission_hash == self.submission_hash or submission_hash == hash_of_kept(self.submission_text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def accept(connection: Connection, run: AcceptedRun, now: int) -> Accepted | Con
     stands = reads.run(connection, run.run_id)
     if stands is None:
         raise NotFound(f"run {run.run_id} was removed from the ledger meanwhile", hint="submit it again")
-    if stands.submission_hash != run.submission_hash:
+    if not stands.is_of(run.submission_hash):
         return ConflictingSubmission(run.run_id, stands.submission_hash)
     return Accepted(created, stands)
 

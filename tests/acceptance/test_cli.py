@@ -215,6 +215,21 @@ def test_the_same_request_is_one_run_and_another_content_a_conflict(system: Syst
     assert first["run_id"] in other["error"]["message"]
 
 
+def test_the_same_content_is_one_run_whoever_sends_it_and_however_it_is_spelt(system: System, tmp_path: Path) -> None:
+    """A Celery program sends an object, a terminal the text of a file, and each spells it in its way."""
+    order = {"card": "4111", "prices": [1200]}
+    plan = json.loads(echo_plan()) | {"context_hash": hash_of(order)}
+    fields = {"plan": json.dumps(plan), "request_id": "order-17"}
+    first = system.send({**fields, "context": order})
+    (tmp_path / "order.json").write_text(json.dumps(order, indent=2))
+    from_file = ("--context-file", str(tmp_path / "order.json"))
+    for spelt in (from_file, ("--context", '{"prices":[1200.0],"card":"4111"}'), ("--context", json.dumps(order))):
+        again = submitted(system, fields["plan"], "--request-id", "order-17", *spelt)
+        assert (again["run_id"], again["created"]) == (first, False)
+    other = submitted(system, fields["plan"], "--request-id", "order-17", "--context", '{"card": "4111"}', code=1)
+    assert other["error"]["kind"] == "conflict"
+
+
 def test_a_submission_that_does_not_fit_is_refused_before_it_is_sent(system: System) -> None:
     refused = submitted(system, echo_plan(), "--context", "[1]", code=1)
     assert (refused["error"]["kind"], refused["error"]["path"]) == ("submission_refused", "context")

@@ -22,7 +22,7 @@ from orchestrator.settings import Settings
 from orchestrator.store.replies import PlanGranted
 from orchestrator.supervisors import drain_ledger
 from orchestrator.telemetry.logs import identity
-from schemas.canonical import sha256_hex
+from schemas.canonical import canonical_text, sha256_hex
 from schemas.ids import RunRef
 from schemas.policy import Policy
 from schemas.run import SubmitAnswer
@@ -86,6 +86,35 @@ def test_the_same_request_with_other_content_changes_nothing(ours: Installation,
     assert row is not None
     assert '"order":7' in row.submission_text
     assert plan_messages(ours, redis_server) == 1
+
+
+@pytest.mark.parametrize("context", [{"order": 7}, '{"order":7}', ' { "order": 7.0 }'])
+def test_the_same_content_is_the_same_run_however_it_is_spelt(
+    ours: Installation, redis_server: Server, context: Any
+) -> None:
+    first = submit(ours, "task-1", request_id="r1")
+    again = submit(ours, "task-2", request_id="r1", context=context)
+    assert (again.run_id, again.created) == (first.run_id, False)
+    assert plan_messages(ours, redis_server) == 1
+
+
+@pytest.mark.parametrize("context", [{"order": 7}, '{"order": 7}', '{"order":7}'])
+def test_a_run_that_an_older_release_accepted_is_found_again(
+    ours: Installation, redis_server: Server, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a context was kept, and hashed, as the text that was sent."""
+    kept = canonical_text({**FIELDS, "context": '{"order": 7}', "request_id": "r1"})
+    with monkeypatch.context() as older:
+        older.setattr(submission, "submission_text", lambda _: kept)
+        older.setattr(submission, "submission_hash", lambda _: sha256_hex(kept))
+        first = submit(ours, "task-1", request_id="r1")
+    again = submit(ours, "task-2", request_id="r1", context=context)
+    assert (again.run_id, again.created) == (first.run_id, False)
+    with pytest.raises(SubmissionConflict):
+        submit(ours, "task-3", request_id="r1", context={"order": 8})
+    redis_server.client.delete(ours.store.keys.state(RunRef(first.run_id)))
+    assert submit(ours, "task-4", request_id="r1", context=context).created
+    assert submit(ours, "task-5", request_id="r1", context='{"order": 7}').created is False
 
 
 def test_fifty_at_once_are_one_run(ours: Installation, redis_server: Server) -> None:

@@ -1,5 +1,6 @@
 """Runs, plans, ends, decisions, letters and epochs: what the first call keeps, and what a repeat answers."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -9,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.ledger import Accepted, ConflictingSubmission, Ledger, open_ledger
 from orchestrator.ledger.tables import decisions, effects, runs
+from schemas.canonical import hash_of
 from schemas.dead_letter import DeadLetterKind
 from schemas.states import RunStatus
 from tests.support.ledgers import NAMESPACE, accepted, letter_named, run_named
@@ -64,6 +66,19 @@ def test_another_submission_under_the_same_name_is_a_conflict(ledger: Ledger) ->
     other = run_named("order-1", submission_hash="d" * 64)
     assert ledger.accept(other) == ConflictingSubmission(run.run_id, run.submission_hash)
     assert ledger.run(run.run_id) == run
+
+
+@pytest.mark.parametrize("kept", ['{"context":" {\\"a\\": 1}"}', '{"context":{"a":1},"policy":{}}'])
+def test_a_row_of_an_older_release_is_known_by_what_it_says(ledger: Ledger, kept: str) -> None:
+    """Once the text of a context was kept, and hashed, as it was spelt."""
+    run = replace(run_named("order-1", submission_hash="9" * 64), submission_text=kept)
+    ledger.accept(run)
+    same = run_named("order-1", submission_hash=hash_of({"context": {"a": 1}}))
+    answer = ledger.accept(same)
+    assert isinstance(answer, Accepted)
+    assert (answer.created, answer.run.submission_hash) == (False, run.submission_hash)
+    other = run_named("order-1", submission_hash=hash_of({"context": {"a": 2}}))
+    assert ledger.accept(other) == ConflictingSubmission(run.run_id, run.submission_hash)
 
 
 def test_an_unknown_run_is_none(ledger: Ledger) -> None:

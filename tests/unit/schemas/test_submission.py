@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from schemas.canonical import hash_of
+from schemas.canonical import MAX_DEPTH, hash_of
 from schemas.run import (
+    DEFAULT_LIMITS,
     Submission,
     SubmissionInvalid,
     SubmissionLimits,
+    hash_of_kept,
     read_submission,
     submission_hash,
     submission_text,
@@ -50,12 +52,54 @@ def test_null_means_left_out() -> None:
     assert submission_hash(read_submission(nulls)) == submission_hash(bare)
 
 
+SPELLINGS: list[Any] = [
+    {"a": "é", "b": 1},
+    {"b": 1.0, "a": "é"},
+    ' {"b": 1.0, "a": "é"} ',
+    '{"a":"\\u00e9","b":1}',
+    '{\n  "b": 1e0,\n  "a": "é"\n}',
+]
+
+
 def test_a_context_may_be_sent_as_text() -> None:
-    text = read_submission({"planner": "p", "context": ' {"b": 1.0, "a": "é"} '})
-    plain = read_submission({"planner": "p", "context": {"a": "é", "b": 1}})
-    assert text.context_value() == {"a": "é", "b": 1}
-    assert text.context_hash() == plain.context_hash() == hash_of({"a": "é", "b": 1})
-    assert submission_hash(text) != submission_hash(plain)
+    for spelt in SPELLINGS:
+        read = read_submission({"planner": "p", "context": spelt})
+        assert read.context_value() == {"a": "é", "b": 1}
+        assert read.context_hash() == hash_of({"a": "é", "b": 1})
+
+
+def test_how_a_context_is_spelt_makes_no_other_submission() -> None:
+    assert {submission_text(read_submission({"planner": "p", "context": spelt})) for spelt in SPELLINGS} == {
+        '{"context":{"a":"é","b":1},"planner":"p"}'
+    }
+
+
+@pytest.mark.parametrize("nothing", [{"context": {}}, {"context": " { } "}, {"policy": {}}])
+def test_what_says_nothing_is_as_good_as_left_out(nothing: dict[str, Any]) -> None:
+    assert submission_text(read_submission({"planner": "p", **nothing})) == '{"planner":"p"}'
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        '{"context":{"a":1},"planner":"p"}',
+        '{"context":" {\\"a\\": 1.0}","planner":"p"}',
+        '{"context":{"a":1},"planner":"p","policy":{}}',
+    ],
+)
+def test_what_an_older_release_kept_is_hashed_by_what_it_says(kept: str) -> None:
+    assert hash_of_kept(kept) == submission_hash(read_submission({"planner": "p", "context": {"a": 1}}))
+    assert submission_text(Submission.model_validate_json(kept)) == '{"context":{"a":1},"planner":"p"}'
+
+
+def test_a_context_goes_as_deep_as_its_submission_may() -> None:
+    deep: Any = 1
+    for _ in range(MAX_DEPTH - 1):
+        deep = {"a": deep}
+    for sent in (deep, json.dumps(deep)):
+        assert read_submission({"planner": "p", "context": sent}).context_value() == deep
+    for sent in ({"a": deep}, json.dumps({"a": deep})):
+        assert [kind for _, kind in refusal(DEFAULT_LIMITS, planner="p", context=sent)] == ["too_deep"]
 
 
 def test_no_context_is_the_empty_object() -> None:
@@ -71,7 +115,10 @@ def test_hashes_tell_submissions_apart() -> None:
         {"plan": "p"},
         {"planner": "p", "goal": "x"},
         {"planner": "p", "context": {"x": [1]}},
+        {"planner": "p", "context": {"x": ["1"]}},
+        {"planner": "p", "context": {"x": [1.5]}},
         {"planner": "p", "context": {"x": [None]}},
+        {"planner": "p", "context": {"x": None}},
         {"planner": "p", "session_id": "s"},
         {"planner": "p", "request_id": "s"},
         {"planner": "p", "deadline_s": 5},
