@@ -33,15 +33,6 @@ def locked_versions() -> str:
     return "\n".join(re.findall(r"^[a-z0-9][^\s;]*==[^\s;]+", lock, re.MULTILINE)) + "\n"
 
 
-def installed_wheel(folder: Path) -> Path:
-    """A new environment with the wheel and its extra `local`, by plain pip; answers its folder of scripts."""
-    wheel, scripts = build_wheel(folder), new_environment(folder)
-    constraints = folder / "constraints.txt"
-    constraints.write_text(locked_versions())
-    pip_install(scripts, "--constraint", str(constraints), f"{wheel}[local]")
-    return scripts
-
-
 def installed_with_everything(folder: Path) -> Path:
     """The same with all that the lock has, the tools of the tests included."""
     wheel, scripts = build_wheel(folder), new_environment(folder)

@@ -9,6 +9,7 @@ from orchestrator.releases import release
 
 COMMANDS = {
     "up": Later("orchestrator.cli.up", "command", "Run everything in this terminal."),
+    "procfile": Later("orchestrator.cli.procfile", "command", "Print the Procfile: a line for each process."),
     "run": Later("orchestrator.cli.runs", "group", "Submit a run, follow it, decide about it, read its results."),
     "plan": Later("workers.cli.plan", "group", "Work with plans, without running them."),
     "actions": Later("workers.cli.actions", "group", "See the registered actions and planners."),
