@@ -22,9 +22,10 @@ from tests.explorer.stored import ASKED, KEPT, LIMITED, Call, Content, Stored
 from tests.explorer.written import A_WHILE_AGO, LONG_AGO, Book, Written
 
 WORKERS = 2
+CONTROL = "c"  # of all who settle or supervise: none of them claims anything, so they need no names of their own
 SENT = ("step", "undo", "settle")
 COMMUTING = ("send", "write_letter", "late.postpone", "decision_done")
-UNTOUCHED = ("ask", "end_run", "confirm_end")  # by anybody else, once a run is closed
+UNTOUCHED = ("ask", "end_run", "confirm_end")  # by anybody else, once a run is closed; but by others who settle
 ONCE_IN_A_QUEUE = ("settle", "close", "late")  # a second one says nothing new
 
 
@@ -81,6 +82,7 @@ class Explorer:
     calm: bool = False
     modelled: bool = True
     finest: bool = False
+    controls: int = 1  # who settle or supervise at once
     standings: list[Standing] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     unlawful: list[list[str]] = field(default_factory=list)  # of each standing: what it wants next, and may not
@@ -178,7 +180,8 @@ class Explorer:
         changes what is closed. And, unless everything is to be seen, a process reads at once what it reads next; until
         it acts upon that, anybody may come in between.
         """
-        closed = self.content(state).run.status in RUN_TERMINAL and not (state.left.retries or state.left.undos)
+        more = state.left.retries or state.left.undos or self.controls > 1
+        closed = self.content(state).run.status in RUN_TERMINAL and not more
         for number in state.procs:
             op = self.standings[number].next
             assert op is not None
@@ -273,18 +276,18 @@ class Explorer:
     def _deliveries(self, state: State) -> Iterator[Move]:
         """A message comes to a process, which does its first operation; once in a while it comes to another as well."""
         procs = self.processes(state)
-        workers = sum(proc.start.what == "deliver" and proc.start.name != "c" for proc in procs)
-        control = any(proc.start.name == "c" for proc in procs)
+        workers = sum(proc.start.what == "deliver" and proc.start.name != CONTROL for proc in procs)
         for number in dict.fromkeys(state.messages):
             message = self.messages[number]
-            if control if message.kind == "settle" else workers >= WORKERS:
+            settles = message.kind == "settle"
+            if self._controlled(state) if settles else workers >= WORKERS:
                 continue
-            name = "c" if message.kind == "settle" else self._free_name(state)
+            name = CONTROL if settles else self._free_name(state)
             rest = list(state.messages)
             rest.remove(number)
             taken = state._replace(messages=tuple(rest))
             yield from self._begin(taken, Start("deliver", name, "", message), "delivered")
-            if state.left.doubles > 0 and message.kind != "settle" and not self.calm:
+            if state.left.doubles > 0 and (not settles or self.controls > 1) and not self.calm:
                 yield from self._begin(
                     state._replace(left=state.left.without("doubles")),
                     Start("deliver", name, "", message),
@@ -310,11 +313,15 @@ class Explorer:
 
     def _sweeps(self, state: State) -> Iterator[Move]:
         """A supervisor has a look, if there is anything to be seen."""
-        if any(proc.start.name == "c" for proc in self.processes(state)):
+        if self._controlled(state):
             return
         for duty in (*DUTIES, "decisions"):
             if self._wanted(state, duty):
-                yield from self._begin(state, Start("sweep", "c", duty), "swept")
+                yield from self._begin(state, Start("sweep", CONTROL, duty), "swept")
+
+    def _controlled(self, state: State) -> bool:
+        """Whether nobody more settles or supervises."""
+        return sum(proc.start.name == CONTROL for proc in self.processes(state)) >= self.controls
 
     def _wanted(self, state: State, duty: str) -> bool:
         if duty == "decisions":  # as long as whoever decided is at it, the same would be done twice at most
@@ -330,6 +337,8 @@ class Explorer:
     def _under_way(self, state: State) -> set[str]:
         queued = [self.messages[number] for number in state.messages]
         taken = [proc.start.message for proc in self.processes(state) if proc.start.message]
+        if self.controls > 1:  # whoever settles may be slow, too
+            taken = [message for message in taken if message.kind != "settle"]
         return {message.step_id or message.kind for message in (*queued, *taken) if message.kind in SENT}
 
     def _times(self, state: State) -> Iterator[Move]:

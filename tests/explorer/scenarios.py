@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ MOST = 400_000  # states
 
 @dataclass(frozen=True)
 class Scenario:
-    """actions: of the steps, each of which needs the one before, unless they are abreast."""
+    """actions: of the steps, each of which needs the one before, unless they are abreast. controls: how many settle or
+    supervise at once; with more than one a message to settle comes twice, too.
+    """
 
     actions: tuple[str, ...]
     bounds: Bounds = ONCE_EACH
@@ -36,11 +38,13 @@ class Scenario:
     probed: bool = False
     abreast: bool = False
     deadline: bool = False
+    controls: int = 1
 
     def __str__(self) -> str:
         said = [*self.actions, f"attempts={self.attempts}"]
         said += [f"{name}={value}" for name, value in self.bounds._asdict().items() if value]
         said += [name for name in ("probed", "abreast", "deadline") if getattr(self, name)]
+        said += [f"controls={self.controls}"] if self.controls > 1 else []
         said += [
             f"{name}={value}"
             for name in ("on_failure", "on_doubt")
@@ -55,7 +59,7 @@ TWICE, RAISING, CANCELLED = Bounds(1, 1), Bounds(1, 0, 1), Bounds(1, 0, 0, 1)
 RETRIED, ANSWERED = Bounds(1, 0, 0, 1, 0, 1), Bounds(1, 0, 0, 0, 1)
 BEGUN_AGAIN = Bounds(0, 1, 1, undos=1)
 
-IN_PASSING = Scenario(("transactional",), TWICE)  # in every test run; the others with --full
+IN_PASSING = Scenario(("transactional",), TWICE)  # in every test run, as one more below; the others with --full
 EVERYTHING = (
     *(Scenario((effect,), TWICE, 2) for effect in CLASSES),
     *(Scenario((effect,), TWICE, 1) for effect in CLASSES),
@@ -76,6 +80,26 @@ EVERYTHING = (
     Scenario(("transactional", "fails"), Bounds(1, 0, 1, undos=1), 1),
     Scenario(("keyed", "keyed", "fails"), Bounds(0, 0, 1, undos=1), 1),
 )
+BY_TWO = tuple(  # who settle or supervise at once; and a message to settle comes twice, where any message does
+    replace(scenario, controls=2)
+    for scenario in (
+        *(Scenario((effect,), TWICE, 1) for effect in CLASSES),
+        Scenario(("transactional",), TWICE, 2),
+        *(Scenario((effect,), RAISING, 2) for effect in ("pure", "transactional")),
+        *(Scenario((effect,), CANCELLED, 1) for effect in ("pure", "transactional")),
+        Scenario(("keyed",), Bounds(0, 1, 0, 1), 1, deadline=True),
+        Scenario(("transactional", "fails"), TWICE, 1),
+        Scenario(("idempotent", "fails"), Bounds(1, 0), 1),
+        Scenario(("pure", "transactional"), Bounds(1, 0), 1, abreast=True),
+        Scenario(("keyed", "pure", "keyed"), Bounds(0, 0, 0, 1), 1),
+        Scenario(("transactional",), RETRIED, 1, on_failure="stop"),
+        Scenario(("once",), ANSWERED, 1, on_failure="stop", on_doubt="wait"),
+        Scenario(("keyed",), Bounds(1, 0), 1, probed=True),
+        Scenario(("keyed", "fails"), BEGUN_AGAIN, 1),
+        Scenario(("keyed", "keyed", "fails"), Bounds(0, 0, 1, undos=1), 1),
+    )
+)
+BY_TWO_IN_PASSING = Scenario(("transactional",), TWICE, 1, controls=2)
 TOGETHER = (  # a crash or a freeze, a duplicate, and more
     *(Scenario((effect,), Bounds(1, 1, 1), attempts) for effect in CLASSES for attempts in (1, 2)),
     *(Scenario((effect,), Bounds(1, 1, 0, 1), attempts) for effect in CLASSES for attempts in (1, 2)),
@@ -100,7 +124,7 @@ def begun(scenario: Scenario, server: Server, namespace: str, folder: Path) -> I
     stored = Stored(server.url, bench.store.scripts, run.ref, other.ref)
     written = Written(bench.ledger, folder / "ledger.db", run.ref.run_id)
     with doors(bench.store, bench.settings, bench.registry, run.ref, gate) as installation:
-        explorer = Explorer(installation, stored, written, other, deadline=scenario.deadline)
+        explorer = Explorer(installation, stored, written, other, deadline=scenario.deadline, controls=scenario.controls)
         sent = [message for wave in bench.outbox.waves for message in wave if message.ref == run.ref]
         world = tuple((f"s{index}", Seen()) for index in range(len(scenario.actions)))
         messages = tuple(sorted(explorer.message(message) for message in sent))

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.explorer.scenarios import EVERYTHING, IN_PASSING, READ_BY_READ, TOGETHER, Scenario, explored
+from tests.explorer.scenarios import (
+    BY_TWO,
+    BY_TWO_IN_PASSING,
+    EVERYTHING,
+    IN_PASSING,
+    READ_BY_READ,
+    TOGETHER,
+    Scenario,
+    explored,
+)
 from tests.explorer.search import Found
 from tests.support.servers import Server
 
@@ -24,6 +33,21 @@ def test_whatever_happens_to_a_transactional_step_it_is_applied_once(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", [each for each in EVERYTHING if each != IN_PASSING], ids=str)
 def test_whatever_happens_every_effect_is_what_its_class_promises(
+    redis_server: Server, namespace: str, tmp_path: Path, scenario: Scenario
+) -> None:
+    seen(scenario, explored(scenario, redis_server, namespace, tmp_path))
+
+
+def test_two_settle_at_once_while_others_supervise_and_the_step_is_applied_once(
+    redis_server: Server, namespace: str, tmp_path: Path
+) -> None:
+    seen(BY_TWO_IN_PASSING, explored(BY_TWO_IN_PASSING, redis_server, namespace, tmp_path))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scenario", [each for each in BY_TWO if each != BY_TWO_IN_PASSING], ids=str)
+def test_the_same_where_any_two_settle_or_supervise_at_once(
     redis_server: Server, namespace: str, tmp_path: Path, scenario: Scenario
 ) -> None:
     seen(scenario, explored(scenario, redis_server, namespace, tmp_path))
@@ -50,7 +74,8 @@ def test_the_same_where_others_come_in_between_any_two_reads(
 
 def test_nothing_is_explored_twice() -> None:
     assert IN_PASSING in EVERYTHING
-    assert len(set(EVERYTHING)) == len(EVERYTHING)
+    assert BY_TWO_IN_PASSING in BY_TWO
+    assert len({*EVERYTHING, *BY_TWO}) == len(EVERYTHING) + len(BY_TWO)
 
 
 def seen(scenario: Scenario, found: Found) -> None:
