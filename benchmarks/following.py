@@ -40,4 +40,4 @@ class Following:
     def _say_passed(self, at_ms: int) -> None:
         keys = self._store.keys
         for shard in range(self._store.shards):
-            self._store.scripts.ask("HSET", keys.shard_part(shard, "pass"), DUTY, at_ms)
+            self._store.scripts.tell("HSET", keys.shard_part(shard, "pass"), DUTY, at_ms)

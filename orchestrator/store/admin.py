@@ -61,10 +61,10 @@ class Admin:
         """What all processes say of something they must say alike: the first word stands for ttl_ms from when it was
         last said. Answers the word that stands, ours or another."""
         key = self._scripts.keys.agreed(name)
-        self._scripts.ask("SET", key, value, "NX", "PX", ttl_ms)
+        self._scripts.tell("SET", key, value, "NX", "PX", ttl_ms)
         stands = str(self._scripts.ask("GET", key) or value)
         if stands == value:
-            self._scripts.ask("PEXPIRE", key, ttl_ms)
+            self._scripts.tell("PEXPIRE", key, ttl_ms)
         return stands
 
     def agreed(self, name: str) -> str | None:

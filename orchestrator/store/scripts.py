@@ -33,6 +33,13 @@ DRAWN: Mapping[str, Callable[[], str]] = {
     "call_id": lambda: uuid4().hex,
     "jitter": lambda: f"{random.random():.6f}",
 }
+# what `ask` may ask: the first word of a command, or the first two; whatever changes something is a script, or is told
+READS = frozenset(
+    {
+        *("CONFIG GET", "EXISTS", "GET", "HGET", "HGETALL", "HMGET", "INFO", "MGET", "TIME", "TTL"),
+        *("XINFO STREAM", "XLEN", "XRANGE", "ZCARD", "ZCOUNT", "ZRANGE", "ZSCORE"),
+    }
+)
 TAKEN_OVER = "supervisors hold it against the ledger; without them `mandor ledger verify` does"
 BUILT_AGAIN = "supervisors build it again from the ledger; without them `mandor ledger restore` does"
 # pauses between the tries of one call, in seconds; a repeat is safe: scripts answer a repeated claim what they answered
@@ -143,11 +150,14 @@ class Scripts:
         return Reply(word, dict(zip(script.replies[word], fields, strict=False)))
 
     def ask(self, *words: Any) -> Any:
-        """One plain command: reads, and the identity of a shard. Tried again like a script."""
+        """One plain read. Tried again like a script. ValueError: it is none of READS."""
+        _must_read(words)
         return self._again(lambda link: link.command(*words))
 
     def ask_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Many plain reads in one round trip, which are tried again together."""
+        for words in commands:
+            _must_read(words)
         return self._again(lambda link: link.commands(commands))
 
     def ask_or_none(self, *words: Any) -> Any:
@@ -156,6 +166,10 @@ class Scripts:
             return self.ask(*words)
         except StoreRefused:
             return None
+
+    def tell(self, *words: Any) -> Any:
+        """One plain command that writes what belongs to no run. Tried again like a script: it must bear that."""
+        return self._again(lambda link: link.command(*words))
 
     def server(self) -> str:
         """The name that the server gave itself when it started."""
@@ -200,6 +214,11 @@ class Scripts:
             raise
         except Refused as refused:
             raise StoreRefused(f"the store refused: {refused}") from None
+
+
+def _must_read(words: Sequence[Any]) -> None:
+    if words[0] not in READS and " ".join(map(str, words[:2])) not in READS:
+        raise ValueError(f"{words[0]} is no read: what writes is a script, or is told")
 
 
 def _evaluate(link: Link, script: Script, words: Sequence[Any], count: int) -> list[Any]:

@@ -182,10 +182,10 @@ def test_a_lost_epoch(server: Server, tmp_path: Path) -> None:
         key = store.keys.shard_part(3, "epoch")
         value = store.scripts.ask("GET", key)
         with turning(url, "/readyz", {"passes", "epoch"}, EVERY_S):
-            store.scripts.ask("DEL", key)
+            store.scripts.tell("DEL", key)
         assert scraped(url)['mandor_shards{state="lost"}'] == 1
         with turning(url, "/readyz", {"passes"}, EVERY_S):
-            store.scripts.ask("SET", key, value)
+            store.scripts.tell("SET", key, value)
 
 
 def test_beat_stops_and_starts_again(system: System) -> None:

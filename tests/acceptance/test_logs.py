@@ -92,11 +92,11 @@ def meet_a_store_that_moved(system: System) -> None:
     system.processes.freeze("supervise")
     key = store.keys.shard_part(store.keys.shard_of(done), "server")
     ours = store.scripts.ask("GET", key)
-    store.scripts.ask("SET", key, "another")
+    store.scripts.tell("SET", key, "another")
     send_copies(system, done, system.view(done).steps[0].id)
     system.processes.wait_for_line(REJECTED, name="steps")
     system.processes.wait_for_line(REJECTED, name="more")
-    store.scripts.ask("SET", key, ours)
+    store.scripts.tell("SET", key, ours)
     system.processes.thaw("supervise")
     for run_id in (*runs, *quick(system, "after")):
         system.wait(run_id)

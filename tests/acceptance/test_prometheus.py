@@ -17,6 +17,7 @@ from orchestrator import dispatch
 from orchestrator.ledger import Ledger
 from orchestrator.local.address import free_port
 from orchestrator.store.replies import Dispatch
+from orchestrator.store.scripts import Scripts
 from schemas.ids import RunRef, session_key
 from tests.support.monitoring import selectors, targets
 from tests.support.servers import running_server
@@ -178,8 +179,9 @@ class Tampered:
     def ref(self) -> RunRef:
         return RunRef(self.run_id, session_key(None))
 
-    def ask(self, command: str, key: str, *rest: str | int) -> Any:
-        return self.watched.system.installed.store.scripts.ask(command, key, *rest)
+    @property
+    def scripts(self) -> Scripts:
+        return self.watched.system.installed.store.scripts
 
     @property
     def state(self) -> str:
@@ -187,13 +189,13 @@ class Tampered:
 
     def change(self, **fields: str | int) -> None:
         for name, value in fields.items():
-            self.ask("HSET", self.state, name, value)
+            self.scripts.tell("HSET", self.state, name, value)
 
     def add_event(self, event: str, moves: str) -> None:
         """One more transition, which never was."""
-        version = int(self.ask("HGET", self.state, "version")) + 1
+        version = int(self.scripts.ask("HGET", self.state, "version")) + 1
         key = self.watched.system.installed.store.keys.part(self.ref, "events")
-        self.ask("XADD", key, "*", "event", event, "version", version, "at", 1, "steps", moves)
+        self.scripts.tell("XADD", key, "*", "event", event, "version", version, "at", 1, "steps", moves)
         self.change(version=version)
 
     def send_again(self, step_id: str, index: int) -> None:

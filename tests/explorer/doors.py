@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from orchestrator.decisions import Desk
 from orchestrator.ledger import Ledger
 from orchestrator.settings import Settings
 from orchestrator.store import Store
+from orchestrator.store.connection import Link
 from orchestrator.store.replies import Dispatch, Publish
 from orchestrator.store.scripts import Reply, Scripts
 from orchestrator.supervisors import (
@@ -39,6 +40,8 @@ from workers import closing, execution, late, lease, orphans, probing, undo
 from workers.registry import Registry
 from workers.services import Services
 from workers.workspace import Workspaces
+
+T = TypeVar("T")
 
 APP: Any = None  # nothing here reaches the broker
 SAME = ("plan", "needs", "dependants", "epoch", "server")  # ends of keys that nobody changes
@@ -70,6 +73,9 @@ class GatedScripts(Scripts):
         if str(words[1]).endswith(SAME):
             return self.real.ask(*words)
         return self.gate.through(Op("store", "ask", words))
+
+    def _again(self, once: Callable[[Link], T]) -> T:
+        raise AssertionError("a way to the store that leads past the gate")
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,9 @@ def begun(scenario: Scenario, server: Server, namespace: str, folder: Path) -> I
     stored = Stored(server.url, bench.store.scripts, run.ref, other.ref)
     written = Written(bench.ledger, folder / "ledger.db", run.ref.run_id)
     with doors(bench.store, bench.settings, bench.registry, run.ref, gate) as installation:
-        explorer = Explorer(installation, stored, written, other, deadline=scenario.deadline, controls=scenario.controls)
+        explorer = Explorer(
+            installation, stored, written, other, deadline=scenario.deadline, controls=scenario.controls
+        )
         sent = [message for wave in bench.outbox.waves for message in wave if message.ref == run.ref]
         world = tuple((f"s{index}", Seen()) for index in range(len(scenario.actions)))
         messages = tuple(sorted(explorer.message(message) for message in sent))

@@ -520,7 +520,7 @@ def test_a_word_that_is_asked_for_again_does_not_settle_a_newer_doubt(world: Wor
     rows.open(world.run_id, "a", "do", granted.fence, granted.token, EffectClass.ONCE)
     rows.close(world.run_id, "a", "do", granted.fence)
     world.store.guard.fail_step(world.ref, "a", granted.fence, "again", Fact.MAYBE, "{}", True)
-    world.store.scripts.ask("DEL", world.store.keys.part(world.ref, "sent"))
+    world.store.scripts.tell("DEL", world.store.keys.part(world.ref, "sent"))
     assert world.ledger.losses.ask_again([world.run_id]) == 1
     world.repeat()
     assert [kept.outcome for kept in world.ledger.decisions_of(world.run_id)] == ["not_closed"]

@@ -128,7 +128,7 @@ def test_a_run_that_should_have_ended_long_ago(ours: Installation) -> None:
     store = ours.store
     assert scrape(ours)["mandor_runs_past_bound"] == 0  # overdue, and there is still time to end it
     assert scrape(ours)['mandor_due_overdue_seconds{duty="deadlines"}'] > 0
-    store.scripts.ask("HSET", store.keys.state(ref), "deadline_at", 1)
+    store.scripts.tell("HSET", store.keys.state(ref), "deadline_at", 1)
     assert scrape(ours)["mandor_runs_past_bound"] == 1
 
 
@@ -142,8 +142,8 @@ def test_an_end_that_the_ledger_does_not_know(ours: Installation) -> None:
 
 def test_shards_that_are_not_ours(ours: Installation) -> None:
     store = ours.store
-    store.scripts.ask("DEL", store.keys.shard_part(0, "epoch"))
-    store.scripts.ask("SET", store.keys.shard_part(1, "server"), "another")
+    store.scripts.tell("DEL", store.keys.shard_part(0, "epoch"))
+    store.scripts.tell("SET", store.keys.shard_part(1, "server"), "another")
     assert family(scrape(ours), "mandor_shards") == {"lost": 1, "moved": 1}
 
 

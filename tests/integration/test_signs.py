@@ -51,7 +51,7 @@ def change(run: Run, **fields: Any) -> None:
     """Tamper with the run's hash."""
     store = run.bench.store
     for name, value in fields.items():
-        store.scripts.ask("HSET", store.keys.state(run.ref), name, value)
+        store.scripts.tell("HSET", store.keys.state(run.ref), name, value)
 
 
 def test_an_ordinary_run_raises_no_alarm(bench: Workbench, told: list[events.Occurrence]) -> None:
@@ -87,7 +87,7 @@ def test_a_second_commit_is_seen_in_the_history(bench: Workbench, told: list[eve
     run = two_steps(bench)
     run.deliver("s0")
     store = bench.store
-    store.scripts.ask(
+    store.scripts.tell(
         "XADD",
         store.keys.part(run.ref, "events"),
         "*",

@@ -426,6 +426,18 @@ def test_each_transition_is_one_version_and_one_event(scene: Scene) -> None:
     assert scene.store.views.events(scene.ref, after=events[2].id) == events[3:]
 
 
+@pytest.mark.parametrize("words", [("SET",), ("DEL",), ("EVAL",), ("CONFIG", "SET"), ("XINFO", "SET"), ("hset",)])
+def test_what_writes_cannot_be_asked(scene: Scene, words: tuple[str, ...]) -> None:
+    """So every write is a script, or is told, and a test that wraps these meets it."""
+    scripts, key = scene.store.scripts, scene.store.keys.shard_part(0, "epoch")
+    epoch = scripts.ask("GET", key)
+    with pytest.raises(ValueError, match="is no read"):
+        scripts.ask(*words, key, "another")
+    with pytest.raises(ValueError, match="is no read"):
+        scripts.ask_all([("GET", key), (*words, key, "another")])
+    assert scripts.ask("GET", key) == epoch
+
+
 def test_a_read_among_many_that_is_refused_leaves_the_connection_as_it_was(scene: Scene) -> None:
     scripts, key = scene.store.scripts, scene.store.keys.shard_part(0, "epoch")
     epoch = scripts.ask("GET", key)

@@ -642,8 +642,8 @@ def pretend_a_second_commit(world: World) -> None:
     store, state = world.store, world.store.views.run(world.ref)
     assert state is not None
     fields = ("event", "step.committed", "version", state.version + 1, "at", 1, "steps", "a=completed/1/9")
-    store.scripts.ask("XADD", store.keys.part(world.ref, "events"), "*", *fields)
-    store.scripts.ask("HSET", store.keys.state(world.ref), "version", state.version + 1)
+    store.scripts.tell("XADD", store.keys.part(world.ref, "events"), "*", *fields)
+    store.scripts.tell("HSET", store.keys.state(world.ref), "version", state.version + 1)
 
 
 def test_a_run_the_store_forgot_leaves_the_sweep(world: World) -> None:

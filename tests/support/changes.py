@@ -21,11 +21,14 @@ def transactions() -> set[str]:
     return {f"ledger {name}" for module in modules for name in _writers(ast.parse(module.read_text()))}
 
 
-def _writers(module: ast.Module) -> Iterator[str]:
-    for owner in (node for node in module.body if isinstance(node, ast.ClassDef)):
-        for method in (node for node in owner.body if isinstance(node, ast.FunctionDef)):
-            if any(isinstance(node, ast.withitem) and _begins(node.context_expr) for node in ast.walk(method)):
-                yield f"{owner.name}.{method.name}"
+def _writers(inside: ast.AST, named: str = "") -> Iterator[str]:
+    """Functions and methods, wherever they are."""
+    for node in ast.iter_child_nodes(inside):
+        inner = f"{named}{node.name}." if isinstance(node, ast.ClassDef | ast.FunctionDef) else named
+        if isinstance(node, ast.withitem) and _begins(node.context_expr):
+            yield named.rstrip(".")
+        else:
+            yield from _writers(node, inner)
 
 
 def _begins(opened: ast.expr) -> bool:

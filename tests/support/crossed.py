@@ -31,7 +31,7 @@ def claim_with_lock_by_action(self: guard.Guard, ref: RunRef, step_id: str, **ho
         return claim
     _sessions[ref.run_id] = ref.session
     name = f"{self._scripts.keys.prefix(0)}lock:{json.loads(claim.step_text)['action']}"
-    taken = self._scripts.ask("SET", name, ref.run_id, "NX", "PX", 300)
+    taken = self._scripts.tell("SET", name, ref.run_id, "NX", "PX", 300)
     return claim if taken or step_id == "charge" else Busy()
 
 

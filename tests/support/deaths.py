@@ -2,9 +2,10 @@
 woken when all is over.
 
 The doors through which a process changes something are wrapped where every change passes: the loader of scripts, the
-ledger's transactions, what goes to the broker, and the world outside. What is found there is counted, so that a write
-which somebody adds is a place to die at from the first day. A dead process does nothing more: whatever its `finally`
-blocks still try, the doors stay shut, until another process is born.
+ledger's transactions, what goes to the broker, and the world outside. Nothing else leads out: a plain command that
+writes is refused unless it is told (`Scripts.tell`), and whatever is published passes kombu's producer. What is found
+there is counted, so that a write which somebody adds is a place to die at from the first day. A dead process does
+nothing more: whatever its `finally` blocks still try, the doors stay shut, until another process is born.
 
 Not counted is what a pass asks before it does anything. Who dies there dies before the first write of his pass, or has
 none to die at; and how many passes go by depends on how long somebody was told to wait.
@@ -20,16 +21,19 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import pytest
+from kombu.messaging import Producer
 
 from orchestrator import dispatch
 from orchestrator.errors import StoreUnavailable
 from orchestrator.ledger.engine import Database
+from orchestrator.store.connection import Link
 from orchestrator.store.replies import Dispatch
 from orchestrator.store.scripts import Scripts
 
 T = TypeVar("T")
 When = Literal["before", "after"]
 BY_A_THREAD = frozenset({"renew_lease"})  # when its time has come
+RESULTS = ("open_chord", "close_chord")  # all that touch Celery's result store
 UNCOUNTED = BY_A_THREAD | {"begin_pass", "look_whole", "take_due"}
 
 
@@ -172,20 +176,23 @@ def doors(monkeypatch: pytest.MonkeyPatch) -> Doors:
 
 
 def _wrap_store(monkeypatch: pytest.MonkeyPatch, made: Doors) -> None:
-    call, ask = Scripts.call, Scripts.ask
+    call, tell, again = Scripts.call, Scripts.tell, Scripts._again
 
     def calling(self: Scripts, name: str, *given: Any, **more: Any) -> Any:
         if name in UNCOUNTED:
-            made.must_live()
             return call(self, name, *given, **more)
         return made.through(f"store {name}", lambda: call(self, name, *given, **more))
 
-    def asking(self: Scripts, *words: Any) -> Any:
+    def telling(self: Scripts, *words: Any) -> Any:
+        return made.through(f"store {words[0]}", lambda: tell(self, *words))
+
+    def living(self: Scripts, once: Callable[[Link], Any]) -> Any:
         made.must_live()
-        return ask(self, *words)
+        return again(self, once)
 
     monkeypatch.setattr(Scripts, "call", calling)
-    monkeypatch.setattr(Scripts, "ask", asking)
+    monkeypatch.setattr(Scripts, "tell", telling)
+    monkeypatch.setattr(Scripts, "_again", living)
 
 
 def _wrap_ledger(monkeypatch: pytest.MonkeyPatch, made: Doors) -> None:
@@ -195,13 +202,21 @@ def _wrap_ledger(monkeypatch: pytest.MonkeyPatch, made: Doors) -> None:
     def counted(self: Database, mode: str, any_revision: bool) -> Iterator[Any]:
         made.must_live()
         if mode == "reading":
-            with transaction(self, mode, any_revision) as connection:
+            with transaction(self, mode, any_revision) as connection, _reads_only(connection):
                 yield connection
             return
         with made.opened(f"ledger {_caller()}"), transaction(self, mode, any_revision) as connection:
             yield connection
 
     monkeypatch.setattr(Database, "_transaction", counted)
+
+
+@contextmanager
+def _reads_only(connection: Any) -> Iterator[None]:
+    """SQLite lets a transaction write that was begun to read."""
+    before = connection.connection.total_changes
+    yield
+    assert connection.connection.total_changes == before, f"{_caller()} writes where it is to read"
 
 
 def _caller() -> str:
@@ -222,8 +237,20 @@ def _wrap_broker(monkeypatch: pytest.MonkeyPatch, made: Doors) -> None:
 
     monkeypatch.setattr(dispatch, "_send_all", send)
     monkeypatch.setattr(dispatch, "queue_depth", depth)
-    for name in ("open_chord", "close_chord", "ring"):
+    for name in RESULTS:
         _count(monkeypatch, made, dispatch, name)
+    _wrap_producer(monkeypatch, made)
+
+
+def _wrap_producer(monkeypatch: pytest.MonkeyPatch, made: Doors) -> None:
+    """Whatever else is published, by the last word of its queue's name."""
+    publish: Any = Producer.publish
+
+    def publishing(self: Producer, *given: Any, **more: Any) -> Any:
+        queue = str(more.get("routing_key")).rpartition(".")[2]
+        return made.through(f"publish {queue}", lambda: publish(self, *given, **more))
+
+    monkeypatch.setattr(Producer, "publish", publishing)
 
 
 def _count(monkeypatch: pytest.MonkeyPatch, made: Doors, module: Any, name: str) -> None:
