@@ -148,12 +148,14 @@ def _upgrade(env: Environment) -> None:
     subprocess.run(argv, env=dict(env), check=True, capture_output=True)
 
 
+HASTE: Final = ", ".join(f"MANDOR_{name.upper()}={seconds:g}" for name, seconds in installation.HASTE.items())
 MANDOR: Final = Side(
     name="mandor",
     module="benchmarks.faults.with_mandor",
     settings=(
-        f"the Procfile with two step workers; effects once, with a probe where the world can be asked, or keyed; "
-        f"on_failure stop, timeout {LIMIT_S} s, lease {installation.LEASE_S:g} s, sweep {installation.SWEEP_S:g} s"
+        f"the Procfile without {', '.join(hands.LEFT_OUT)}, with two step workers; effects once, with a probe where "
+        f"the world can be asked, or keyed; on_failure stop, timeout {LIMIT_S} s; {HASTE}; no metrics; else "
+        "as it ships"
     ),
     commands=_ours,
     variables=_for_ours,

@@ -12,9 +12,11 @@ from benchmarks.faults.contest import Size, Verdicts
 from benchmarks.faults.sides import CELERY, MANDOR, SIDES
 from benchmarks.faults.verdicts import Count, Seen
 from benchmarks.faults.work import END, PARTS, SENDING, SENT, SESSION, WORLDS, act, effects, said
+from benchmarks.site import ROOT
 from orchestrator.policies import FROM_BROKER
 from schemas.ids import run_id_for
 from workers.faults import log, orders
+from workers.faults.installation import HASTE
 from workers.faults.orders import Order
 
 OWN = [said("r", part) for part in PARTS]
@@ -47,6 +49,15 @@ def test_a_run_in_which_nothing_is_wrong_counts_for_nothing_but_its_time() -> No
 )
 def test_each_thing_that_is_wrong_is_counted(seen: Seen, words: str) -> None:
     assert counted(seen).words() == words
+
+
+def test_all_haste_of_our_side_is_named() -> None:
+    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith("| Mandor | the Procfile"))
+    for name, seconds in HASTE.items():
+        said = f"MANDOR_{name.upper()}={seconds:g}"
+        assert said in MANDOR.settings
+        assert f"`{said}`" in row
 
 
 def test_the_table_marks_what_a_side_is_not_made_for_and_names_who_is_missing() -> None:
