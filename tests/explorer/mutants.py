@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator import ledger, progress
 from orchestrator.ledger import effects as rows
+from orchestrator.ledger import writes
 from orchestrator.ledger.effects import EffectRows
 from orchestrator.store import scripts
 from orchestrator.store.scripts import LIBS, Script
@@ -373,6 +374,13 @@ CODE = (
         "effect.matches()",
         "self._table.c.step_id == effect.step_id",
         one("keyed"),
+    ),
+    Mutant(
+        "who is slow to say so begins an undo that has ended",
+        (writes, "start_undoing"),
+        ", still_open(generation)",
+        "",
+        Scenario(("transactional", "fails"), Bounds(0, 0), 1, controls=2),
     ),
     Mutant(
         "the ledger is not told of the end",

@@ -90,9 +90,11 @@ def forecast(seed: int, runs: int) -> Forecast:
     return Forecast(seed, ahead, orders, sorted(_strikes(seed, runs), key=lambda strike: strike.after))
 
 
-def calm(seed: int, runs: int) -> list[Ahead]:
-    """So many runs of one step behind it all, every other of them planned. Nothing else happens to them."""
-    return [Ahead(f"{seed}-calm-{number}", "single", number % 2 == 0) for number in range(runs)]
+def calm(seed: int, first: int, runs: int) -> list[Ahead]:
+    """So many runs of one step behind it all, every other of them planned. Nothing else happens to them. first: how
+    many there were before.
+    """
+    return [Ahead(f"{seed}-calm-{number}", "single", number % 2 == 0) for number in range(first, first + runs)]
 
 
 def _run(seed: int, number: int) -> Ahead:

@@ -24,6 +24,7 @@ PATIENCE: Final = 2  # times the bound, for a machine that has other work
 BACKLOG_S: Final = 30  # a message is called lost once one that was sent so much later was claimed
 OUTAGE_S: Final = 60  # at most, each
 BUSY_S: Final = 180  # the same, where supervisors are there, and a busy machine lets them look too seldom
+SELDOM: Final = 0.5  # of a storm, at most, may be excused because supervisors look too seldom, and by nothing else
 HELD: Final = {"held": True, "waiting": False}
 PROBED: Final = ("step", "send")  # a worker is asked first what became of it, behind all else in its queue
 
@@ -44,7 +45,7 @@ def judge(weather: Weather, title: str, seconds: float) -> tuple[Outcome, dict[s
     outcome = report.judge(weather.scene, title, facts, seconds, complaints)
     stood = list(_stood(weather, facts))
     still = [pause for run in facts for pause in pauses(run.run_id, run.events, weather.outages)]
-    more = (*_left_standing(facts), *_late(weather, stood), *_stood_still(weather, still), *_long_outages(weather))
+    more = (*_left_standing(facts), *_late(weather, stood), *_stood_still(weather, still), *_outages_too_long(weather))
     recovered = tuple(Recovery(one.loss.text, one.claim.ended - one.loss.at) for one in stood if _is_ended(one))
     outcome = replace(outcome, recoveries=recovered, violations=(*outcome.violations, *more))
     return outcome, _figures(weather, facts, stood, still)
@@ -110,11 +111,18 @@ def _stood_still(weather: Weather, found: Sequence[Pause]) -> Iterator[Violation
             yield Violation("pause", "stuck", pause.run_id, text)
 
 
-def _long_outages(weather: Weather) -> Iterator[Violation]:
-    """What excuses claims and runs must be over soon itself."""
+def _outages_too_long(weather: Weather) -> Iterator[Violation]:
+    """What excuses claims and runs must be over soon itself, and may not excuse all of a storm."""
+    if (share := _seldom(weather)) > SELDOM:
+        yield Violation("outage", "stuck", "", f"supervisors looked too seldom for {share:.0%} of the storm")
     for one in weather.outages:
         if one.ended - one.began > 1000 * (BUSY_S if one.what == LOOKS else OUTAGE_S):
             yield Violation("outage", "stuck", "", f"{one.what} was away for {(one.ended - one.began) / 1000:.1f} s")
+
+
+def _seldom(weather: Weather) -> float:
+    """The share of the storm in which supervisors looked too seldom, and nothing else excuses them."""
+    return reclaims.share_of(LOOKS, weather.outages, weather.began, now_ms())
 
 
 def _figures(
@@ -124,6 +132,7 @@ def _figures(
     shape_of = {run.run_id: run.shape for run in weather.runs}
     acts = Counter(act.details["deed"] for act in weather.floor.log.acts(what="ordered"))
     return {
+        "runs_in_calm": len(weather.runs) - len(weather.forecast.runs),
         "ends_by_shape": {
             f"{shape} {status}": count
             for (shape, status), count in sorted(Counter((shape_of[run.run_id], run.status) for run in facts).items())
@@ -135,6 +144,7 @@ def _figures(
         "claims_lost_in_calm": sum(not covered(weather.outages, one.loss.at, one.claim.ended) for one in stood),
         "outages_s": round(covered(weather.outages, 0, now_ms()) / 1000),
         "outages": _outages(weather),
+        "looked_too_seldom": round(_seldom(weather), 3),
         "ordered": dict(acts),
         "longest_pauses": {kind: asdict(pause) for kind in HELD if (pause := longest(still, held=HELD[kind]))},
         "late": sum(len(run.late) for run in facts),

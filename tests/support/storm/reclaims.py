@@ -66,6 +66,12 @@ def covered(outages: Sequence[Outage], since: int, until: int) -> int:
     return total
 
 
+def share_of(what: str, outages: Sequence[Outage], since: int, until: int) -> float:
+    """How much of a time lies in outages of this kind, and in no other."""
+    others = [one for one in outages if one.what != what]
+    return (covered(outages, since, until) - covered(others, since, until)) / max(until - since, 1)
+
+
 def claims(run_id: str, events: Sequence[Happened]) -> Iterator[Claim]:
     """Each claim of a run, with the next transition of what was claimed."""
     for number, event in enumerate(events):

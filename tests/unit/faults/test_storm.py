@@ -182,6 +182,13 @@ def test_what_is_undone_is_not_found_unless_a_letter_says_so(outside: Outside) -
 # ---- how long runs stood still
 
 
+def test_of_a_kind_of_outage_counts_what_no_other_covers() -> None:
+    outages = [Outage(0, 40, "looks"), Outage(20, 60, "server"), Outage(50, 80, "looks"), Outage(75, 90, "looks")]
+    assert reclaims.share_of("looks", outages, 0, 100) == 0.5
+    assert reclaims.share_of("server", outages, 0, 100) == 0.1
+    assert reclaims.share_of("looks", [], 0, 100) == 0
+
+
 def test_a_pause_is_what_lies_between_two_transitions_and_in_no_outage() -> None:
     events = happened((10, "run.accepted", "", ""), (40, "step.claimed", "s", ""), (90, "step.committed", "s", ""))
     found = list(pauses.pauses(RUN, events, [Outage(15, 25)]))
