@@ -83,7 +83,7 @@ EVERYTHING = (
 BY_TWO = tuple(  # who settle or supervise at once; and a message to settle comes twice, where any message does
     replace(scenario, controls=2)
     for scenario in (
-        *(Scenario((effect,), TWICE, 1) for effect in CLASSES),
+        *(Scenario((effect,), TWICE, 1) for effect in ("pure", "transactional", "keyed")),
         Scenario(("transactional",), TWICE, 2),
         *(Scenario((effect,), RAISING, 2) for effect in ("pure", "transactional")),
         *(Scenario((effect,), CANCELLED, 1) for effect in ("pure", "transactional")),
@@ -99,6 +99,7 @@ BY_TWO = tuple(  # who settle or supervise at once; and a message to settle come
         Scenario(("keyed", "keyed", "fails"), Bounds(0, 0, 1, undos=1), 1),
     )
 )
+LARGE_BY_TWO = tuple(Scenario((effect,), TWICE, 1, controls=2) for effect in ("idempotent", "once"))
 BY_TWO_IN_PASSING = Scenario(("transactional",), TWICE, 1, controls=2)
 TOGETHER = (  # a crash or a freeze, a duplicate, and more
     *(Scenario((effect,), Bounds(1, 1, 1), attempts) for effect in CLASSES for attempts in (1, 2)),

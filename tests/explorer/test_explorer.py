@@ -12,6 +12,7 @@ from tests.explorer.scenarios import (
     BY_TWO_IN_PASSING,
     EVERYTHING,
     IN_PASSING,
+    LARGE_BY_TWO,
     READ_BY_READ,
     TOGETHER,
     Scenario,
@@ -56,7 +57,7 @@ def test_the_same_where_any_two_settle_or_supervise_at_once(
 @pytest.mark.full
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("scenario", [each for each in TOGETHER if each not in EVERYTHING], ids=str)
+@pytest.mark.parametrize("scenario", [*(each for each in TOGETHER if each not in EVERYTHING), *LARGE_BY_TWO], ids=str)
 def test_the_same_with_all_that_may_go_wrong_in_one_run(
     redis_server: Server, namespace: str, tmp_path: Path, scenario: Scenario
 ) -> None:
@@ -75,7 +76,7 @@ def test_the_same_where_others_come_in_between_any_two_reads(
 def test_nothing_is_explored_twice() -> None:
     assert IN_PASSING in EVERYTHING
     assert BY_TWO_IN_PASSING in BY_TWO
-    assert len({*EVERYTHING, *BY_TWO}) == len(EVERYTHING) + len(BY_TWO)
+    assert len({*EVERYTHING, *BY_TWO, *LARGE_BY_TWO}) == len(EVERYTHING) + len(BY_TWO) + len(LARGE_BY_TWO)
 
 
 def seen(scenario: Scenario, found: Found) -> None:
