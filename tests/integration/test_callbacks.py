@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
 from schemas.run import CallbackView, SubmitAnswer
 from schemas.states import RunStatus
+from tests.support.deaths import When, doors
 from tests.support.installation import Installation, installation
 from tests.support.ledgers import run_named
 from tests.support.letters import refuse_plan, refused_run, refused_submission
@@ -314,6 +316,24 @@ def test_whoever_dies_at_a_write_is_followed_by_another(
     usual = 1 if answer == 204 else ours.settings.webhook_attempts
     assert len(receiver.received) == usual + unheard - begun_only
     assert len(ours.ledger.letters(9, kind=DeadLetterKind.DELIVERY)) == (end is DeliveryState.GIVEN_UP)
+
+
+@pytest.mark.parametrize(("when", "sent"), [("before", 1), ("after", 2)])
+def test_whoever_dies_at_a_message_about_what_is_due_is_followed_by_another(
+    ours: Installation, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, when: When, sent: int
+) -> None:
+    due, made = owed(ours, receiver), doors(monkeypatch)
+    supervise = partial(deliver_callbacks.run_once, ours.app, ours.ledger, ours.settings)
+    made.begin([(1, when)])
+    assert not made.lives(supervise)
+    assert [write.name for write in made.passed] == ["ledger Deliveries.take", "publish deliver"]
+    made.begin()
+    monkeypatch.setattr(ours.ledger.deliveries, "_clock", lambda: ours.ledger.now_ms() + HOUR_MS)
+    assert supervise().sent == 1
+    assert ours.app.backend.client.llen(ours.queue("deliver")) == sent
+    for _ in range(sent):
+        attempt(ours, due)
+    assert len(receiver.received) == 1
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
