@@ -2,7 +2,8 @@
 
 Looked up anew for each write, under the workspace's lock: of files that are written at once, no two take the same room.
 Bytes are what files say of their size, holes included, or the space they have on the disk where that is more: it can be
-reserved beyond a file's end. Files are entries of any kind, folders too.
+reserved beyond a file's end. Of a folder, and whatever else there is, they are its space on the disk but for one block:
+some file systems never give back what many names in a folder took. Files are entries of any kind, folders too.
 """
 
 import errno
@@ -33,7 +34,7 @@ class WorkspaceFull(PermanentError, NoEffect):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """bytes: of all regular files; files: how many entries of any kind."""
+    """bytes: what all of it takes, the workspace's own folder too; files: how many entries of any kind are in it."""
 
     bytes: int
     files: int
@@ -53,23 +54,27 @@ def usage_beside(root: int, parts: Names, enough: int) -> Usage:
     """What there is besides the path itself. Not counted much further than to enough files. Memory grows with the
     folders, descriptors do not.
     """
-    size = files = 0
+    size, files = _taken(os.fstat(root)), 0
     waiting: list[Names] = [()]
     while waiting and files <= enough:
         folder = waiting.pop()
         on_the_way = _next_part(parts, folder)
         for name, found in islice(_within(root, folder), enough + 2):
-            if stat.S_ISDIR(found.st_mode):
+            is_folder = stat.S_ISDIR(found.st_mode)
+            if is_folder:
                 waiting.append((*folder, name))
-            if name != on_the_way:
-                files += 1
-                size += _taken(found) if stat.S_ISREG(found.st_mode) else 0
+            files += name != on_the_way
+            size += _taken(found) if is_folder or name != on_the_way else 0
     return Usage(size, files)
 
 
 def _taken(found: os.stat_result) -> int:
-    """That its last block is not full, and a block that says where the others are, counts for nothing."""
+    """That a file's last block is not full, and a block that says where the others are, counts for nothing; nor does
+    one block of what is no file.
+    """
     on_disk = found.st_blocks * _BLOCK
+    if not stat.S_ISREG(found.st_mode):
+        return max(0, on_disk - found.st_blksize)
     return on_disk if on_disk > found.st_size + 2 * found.st_blksize else found.st_size
 
 

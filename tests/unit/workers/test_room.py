@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import stat
 import threading
 from pathlib import Path
 from typing import NoReturn
@@ -11,7 +12,7 @@ import pytest
 
 from schemas.policy import Policy
 from workers.paths import protected_part
-from workers.room import Usage, WorkspaceFull, refuse_overfull, usage_beside
+from workers.room import Usage, WorkspaceFull, _taken, refuse_overfull, usage_beside
 from workers.workspace import NameProtected, Workspace, Workspaces
 
 RUN = "11111111-1111-8111-8111-111111111111"
@@ -83,6 +84,32 @@ def test_space_that_is_reserved_beyond_a_file_s_end_is_counted(tmp_path: Path) -
     (files.path / "reserved").unlink()
     assert usage_beside(root, ("new",), 100).bytes == 5, "a block that is not full is none"
     os.close(root)
+
+
+def test_what_many_names_took_of_a_folder_is_counted_when_they_are_gone(tmp_path: Path) -> None:
+    """ext4 never makes a folder smaller; others do, so each is asked what it takes now."""
+    files = workspace(tmp_path)
+    files.write("d/e/f", b"12345")
+    grown = (files.path, files.path / "d", files.path / "d" / "e")
+    for folder in grown:
+        for number in range(300):
+            (folder / f"{number:0250}").touch()
+        for number in range(300):
+            (folder / f"{number:0250}").unlink()
+    taken = sum(max(0, 512 * found.st_blocks - found.st_blksize) for found in map(Path.stat, grown))
+    root = os.open(files.path, os.O_RDONLY)
+    assert usage_beside(root, ("new",), 100) == Usage(5 + taken, 3)
+    assert usage_beside(root, ("d", "e", "f"), 100) == Usage(taken, 0), "the folders on the way stay"
+    os.close(root)
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO])
+def test_of_what_is_no_file_all_but_one_block_counts(kind: int) -> None:
+    assert [_taken(looked_at(kind, blocks)) for blocks in (0, 8, 16, 5696)] == [0, 0, 4096, 5696 * 512 - 4096]
+
+
+def looked_at(kind: int, blocks: int) -> os.stat_result:
+    return os.stat_result((kind | 0o700, 1, 1, 1, 0, 0, 100, 0, 0, 0), {"st_blocks": blocks, "st_blksize": 4096})
 
 
 def _fallocate(descriptor: int, mode: int, size: int) -> int:
