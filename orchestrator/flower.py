@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import ConfigError
+from orchestrator.home import make_private
 from orchestrator.settings import Settings, is_named
 from orchestrator.telemetry import logs
 
@@ -64,7 +65,7 @@ def password(home: Path) -> Password:
 
 def _make(path: Path) -> bool:
     """Write a new password unless there is one. Two who start at once agree: a name is linked only once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:

@@ -17,6 +17,19 @@ WORKSPACES: Final = "workspaces"
 WORKSPACE_KEY: Final = "workspace.key"  # makes the names of workspaces unguessable
 
 
+def make_private(folder: Path) -> None:
+    """Make it, and what is missing above it, for its own user alone, whatever the umask; others keep their mode."""
+    if folder.is_dir():
+        return
+    make_private(folder.parent)
+    try:
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o700)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+
+
 def server_folder(home: Path) -> Path:
     """The folder of the embedded server, there or not."""
     return home / SERVER_FOLDER

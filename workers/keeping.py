@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from orchestrator.home import make_private
 from orchestrator.ledger.files import Artifact
 from schemas.patterns import leads_to, matches
 from workers.paths import path_parts, protected_part
@@ -57,7 +58,7 @@ def keep(
     """
     kept = _place_of(home, run_id, generation)
     if not kept.is_dir():
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(kept.parent)
         for draft in kept.parent.glob(".*"):
             remove_tree(draft)
         if not _publish(tree, kept, wanted, is_over):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from orchestrator.home import make_private
 from workers.removal import remove_tree
 from workers.shut import open_up
 
@@ -23,7 +24,7 @@ class Scratch:
 
     def __init__(self, home: Path) -> None:
         above = home.absolute() / SCRATCH
-        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(above)
         for _ in range(_TRIES):
             self.path = above / secrets.token_hex(20)
             self.path.mkdir(mode=0o700)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import MandorError
-from orchestrator.home import WORKSPACE_KEY, workspace_folder
+from orchestrator.home import WORKSPACE_KEY, make_private, workspace_folder
 from orchestrator.settings import env_name
 from schemas.policy import Policy
 from workers.belonging import come_in, write_once
@@ -119,7 +119,7 @@ class Workspaces:
     def _key(self) -> bytes:
         path = self._home / WORKSPACE_KEY
         with _plain_faults():
-            self._home.mkdir(parents=True, exist_ok=True)
+            make_private(self._home)
             try:
                 return path.read_bytes()
             except FileNotFoundError:

@@ -17,6 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from orchestrator.errors import ConfigError
 from orchestrator.healing.forks import GATE
+from orchestrator.home import make_private
 
 SILENCE_S: Final = 5.0
 MOST_AT_ONCE: Final = 32
@@ -112,7 +113,7 @@ def remember(home: Path, role: str, url: str) -> None:
     path = _place(home, role)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         draft.write_text(url, encoding="ascii")
         draft.replace(path)
     except OSError as wrong:

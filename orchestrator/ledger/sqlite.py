@@ -19,6 +19,7 @@ from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.pool import QueuePool
 
 from orchestrator.errors import LedgerError, LedgerMissing, LedgerUnavailable
+from orchestrator.home import make_private
 from orchestrator.ledger.backend import MODE, UPGRADE, Locked, Mode, bad_url
 
 ConnectListener = Callable[[Any, Any], None]
@@ -47,7 +48,7 @@ class SqliteFile:
     def prepare(self) -> None:
         """Create the file (0600) in its folder (0700) if they are not there; the folders of others keep their mode."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.path.parent)
             with _creating:
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except OSError as error:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
-from orchestrator.home import SERVER_CONFIG, server_address
+from orchestrator.home import SERVER_CONFIG, make_private, server_address
 from orchestrator.local.address import HOST, Address, Answer, ask, free_port, is_free
 from orchestrator.local.binary import find_server
 from orchestrator.local.errors import EmbeddedServerError
@@ -126,7 +126,7 @@ class EmbeddedServer:
 
     def _make_home(self) -> None:
         try:
-            self.home.mkdir(parents=True, exist_ok=True)
+            make_private(self.home)
             self.home.chmod(0o700)
         except OSError as wrong:
             raise EmbeddedServerError(

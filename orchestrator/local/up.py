@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from orchestrator import flower
 from orchestrator.errors import ConfigError, LedgerMissing, MandorError
 from orchestrator.healing import roles, serving
-from orchestrator.home import server_folder
+from orchestrator.home import make_private, server_folder
 from orchestrator.local import address, procfile
 from orchestrator.local.crew import Crew
 from orchestrator.local.errors import EmbeddedServerError
@@ -109,7 +109,7 @@ def environment(given: Settings, home: Path) -> dict[str, str]:
 
 def _make(home: Path) -> None:
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        make_private(home)
     except OSError as wrong:
         raise ConfigError(
             f"cannot use {home}: {wrong.strerror}", path="MANDOR_HOME", hint="name another folder"

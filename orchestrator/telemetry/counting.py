@@ -31,6 +31,7 @@ from prometheus_client.core import Metric
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from orchestrator.home import make_private
 from orchestrator.telemetry.reserved import Reserved
 from orchestrator.telemetry.writer import Writer
 
@@ -89,10 +90,11 @@ def enter(folder: Path) -> "Files":
 def _begin(folder: Path, writer: Writer) -> None:
     """The writer has its lock, and so nobody deletes the folder any more; somebody may until then."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError), alone(folder):
-            writer()
-            return
+        with suppress(FileNotFoundError):
+            make_private(folder)
+            with alone(folder):
+                writer()
+                return
 
 
 # ---- all of them together
