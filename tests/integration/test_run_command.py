@@ -1,7 +1,7 @@
 """The action run_command, delivered like any step: what it answers, what it refuses, what may be tried again."""
 
 import json
-from collections.abc import Iterator
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ import pytest
 
 from orchestrator.settings import Settings
 from orchestrator.telemetry import facts
-from orchestrator.telemetry.commands import SandboxFailed
+from orchestrator.telemetry.commands import CommandRun, SandboxFailed
 from orchestrator.telemetry.events import Occurrence
 from schemas.policy import Policy, Rung
+from tests.support.sandboxes import alive
 from tests.support.sandboxes import ladder as whole_ladder
 from tests.support.servers import Server
 from tests.support.workbench import Run, Workbench, workbench
@@ -20,12 +21,14 @@ from workers import workspace
 from workers.actions import commands
 from workers.actions.commands import SandboxUnavailable, run_command
 from workers.belonging import alone
-from workers.outcomes import NoEffect
+from workers.context import Context
+from workers.outcomes import LeaseLost, NoEffect, RunEnding, TimeUp, WorkerStopping
 from workers.reports import Done, GivenUp, Later
 from workers.sandbox import ladder
 from workers.sandbox.ladder import Ladder
 from workers.workspace import WorkspaceFault, Workspaces
 
+SANDBOXES = (Rung.BUBBLEWRAP, Rung.NAMESPACES)
 STOP = Policy.model_validate({"on_failure": "stop"})
 
 
@@ -37,16 +40,27 @@ def bench(redis_server: Server, namespace: str, tmp_path: Path) -> Workbench:
 
 
 @pytest.fixture(autouse=True)
-def found() -> Iterator[Ladder]:
-    """What works here; each test may put something else in its place."""
-    ladder._found[:] = [ladder.find(Settings())]
-    yield ladder._found[0]
-    ladder._found.clear()
+def found(monkeypatch: pytest.MonkeyPatch) -> Ladder:
+    """What works here; each test may put something else in its place. Nothing is known to have worked before, and no
+    look is due.
+    """
+    made = ladder.find(Settings())
+    for name, value in {"_found": [made], "_ever": set(), "_look_at": [float("inf")]}.items():
+        monkeypatch.setattr(ladder, name, value)
+    return made
 
 
-def command(bench: Workbench, line: str, *, policy: Policy | None = STOP, **params: Any) -> Run:
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[CommandRun]:
+    """The commands that are counted from here on."""
+    heard: list[CommandRun] = []
+    monkeypatch.setattr(facts, "_listeners", [lambda fact: isinstance(fact, CommandRun) and heard.append(fact)])
+    return heard
+
+
+def command(bench: Workbench, line: str, *, name: str = "run", policy: Policy | None = STOP, **params: Any) -> Run:
     """A run of one command."""
-    return bench.planned({"action": "run_command", "params": {"command": line, **params}}, policy=policy)
+    return bench.planned({"action": "run_command", "params": {"command": line, **params}}, name=name, policy=policy)
 
 
 def result(run: Run) -> dict[str, Any]:
@@ -85,11 +99,12 @@ def test_a_result_fits_whatever_a_command_writes(bench: Workbench) -> None:
     ("line", "kind"),
     [("echo why >&2; exit 4", "command_failed"), ("kill -9 $$", "command_killed"), ("sleep 9", "timed_out")],
 )
-def test_a_command_that_fails_is_never_run_again(bench: Workbench, line: str, kind: str) -> None:
+def test_a_command_that_fails_is_never_run_again(bench: Workbench, found: Ladder, line: str, kind: str) -> None:
     run = command(bench, line, timeout_ms=400)
     assert isinstance(run.deliver(), GivenUp)
     assert run.error()["kind"] == kind
     assert ("its last words: why" in run.error()["message"]) == ("why" in line)
+    assert f"; on the rung {found.best}" in run.error()["message"]
     assert run.step().status == "in_doubt", "what it did before, nobody knows"
 
 
@@ -131,13 +146,13 @@ def test_without_a_sandbox_the_result_says_so(bench: Workbench) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("echo no >&2; exit 7", "the command ended with code 7; it had no sandbox; its last words: no"),
-        ("kill -9 $$", "signal 9 ended the command; it had no sandbox"),
+        ("echo no >&2; exit 7", "the command ended with code 7; on the rung rlimits: it had no sandbox; its last words: no"),
+        ("kill -9 $$", "signal 9 ended the command; on the rung rlimits: it had no sandbox"),
         ("yes", "it had no sandbox"),
         ("sleep 30", "it had no sandbox"),
         (
             "truncate -s 100000000 hole; sleep 29",
-            "MANDOR_WORKSPACE_BYTES); it had no sandbox",
+            "MANDOR_WORKSPACE_BYTES); on the rung rlimits: it had no sandbox",
         ),
     ],
 )
@@ -162,6 +177,50 @@ def test_a_start_that_fails_is_tried_again_on_what_works_by_then(bench: Workbenc
     assert result(run)["stdout_head"] == "hi\n"
 
 
+def test_what_failed_for_a_moment_disables_no_command_for_good(
+    bench: Workbench, found: Ladder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start fails, and there is room for no probe: the step is tried again, not before it is worth a look."""
+    monkeypatch.setattr(ladder, "_ever", set(found.working))
+    ladder._found[:] = [replace(found, host=replace(found.host, python="/gone", bubblewrap="/gone"))]
+    run, later = command(bench, "echo hi"), command(bench, "echo later", name="later")
+    with monkeypatch.context() as full:
+        full.setattr(tempfile, "tempdir", "/gone")
+        assert isinstance(run.deliver(), Later)
+        assert ladder._found[0].working == ()
+        assert isinstance(later.deliver(), Later), "no look is due, and what worked once may work again"
+    due_at = bench.clock.now + 1000 * ladder.LOOK_EVERY_S
+    for one in (run, later):
+        assert (one.error()["kind"], one.step().status) == ("sandbox_failed", "backoff")
+        assert one.step().not_before >= due_at
+        one.wait_out_backoff()
+    ladder._look_at[0] = 0.0
+    assert isinstance(run.deliver(), Done)
+    assert isinstance(later.deliver(), Done)
+    assert ladder._found == [found]
+
+
+def test_where_less_works_than_did_it_is_looked_for_now_and_then(
+    bench: Workbench, found: Ladder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One start of the stronger sandbox that failed keeps no child on the weaker one."""
+    if len(found.working) < len(SANDBOXES):
+        pytest.skip(str(found.missing))
+    monkeypatch.setattr(ladder, "_ever", set(SANDBOXES))
+    ladder._found[:] = [replace(found, working=(Rung.NAMESPACES,))]
+    for due, rung in ((float("inf"), "namespaces"), (0.0, "bubblewrap")):
+        ladder._look_at[0] = due
+        run = command(bench, "true", name=rung)
+        assert isinstance(run.deliver(), Done)
+        assert result(run)["rung"] == rung
+
+
+def test_where_nothing_has_worked_a_command_that_comes_later_has_it_looked_for(bench: Workbench, found: Ladder) -> None:
+    ladder._found[:] = [replace(found, working=())]
+    ladder._look_at[0] = 0.0
+    assert isinstance(command(bench, "true").deliver(), Done)
+
+
 def test_a_start_that_fails_tells_no_folder_of_the_host(
     bench: Workbench, found: Ladder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +234,7 @@ def test_a_start_that_fails_tells_no_folder_of_the_host(
     run = command(bench, "true", policy=once)
     assert isinstance(run.deliver(), GivenUp)
     assert (run.error()["kind"], run.step().status) == ("sandbox_failed", "failed")
-    assert run.error()["message"].startswith("the sandbox could not be made: setup, errno 0 (nothing was started;")
+    assert run.error()["message"].startswith("the sandbox could not be made: setup, errno 0; on the rung bubblewrap (nothing was")
     assert "/" not in json.dumps(run.error())
     assert ["/nowhere/here" in fact.said for fact in heard if isinstance(fact, SandboxFailed)] == [True]
 
@@ -191,6 +250,22 @@ def test_a_workspace_that_cannot_be_used_leaves_no_doubt(bench: Workbench, monke
     assert run.step().status == "backoff"
     run.wait_out_backoff()
     assert isinstance(run.deliver(), Done)
+
+
+@pytest.mark.parametrize("stop", [LeaseLost("lost"), TimeUp("over"), RunEnding("no"), WorkerStopping("bye"), SystemExit()])
+def test_whatever_ends_a_command_it_is_counted(
+    bench: Workbench, found: Ladder, counted: list[CommandRun], monkeypatch: pytest.MonkeyPatch, stop: BaseException
+) -> None:
+    """None of it is told by an outcome of its own."""
+
+    def stopped(_: Context) -> None:
+        if alive("sleep\x004729"):
+            raise stop
+
+    monkeypatch.setattr(Context, "check", stopped)
+    command(bench, "exec sleep 4729", timeout_ms=20_000).deliver()
+    (one,) = counted
+    assert (one.rung, one.outcome, one.duration_ms > 0) == (found.best, "ended", True)
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "full", "/home/secret"), WorkspaceFault("full")], ids=["system", "ours"])
@@ -216,11 +291,15 @@ def test_a_line_that_no_kernel_takes_is_refused(bench: Workbench) -> None:
         ("truncate -s 100000000 hole; sleep 29", {"workspace_bytes": 1_000_000}),
     ],
 )
-def test_a_command_is_ended_that_fills_its_workspace(bench: Workbench, line: str, quota: dict[str, int]) -> None:
+def test_a_command_is_ended_that_fills_its_workspace(
+    bench: Workbench, found: Ladder, counted: list[CommandRun], line: str, quota: dict[str, int]
+) -> None:
     """The case cf-30 of the corpus, and others like it."""
     run = command(bench, line, policy=STOP.model_copy(update=quota), timeout_ms=30_000)
     assert isinstance(run.deliver(), GivenUp)
     assert run.error()["kind"] == "workspace_full"
+    assert f"; on the rung {found.best}" in run.error()["message"]
+    assert [(one.rung, one.outcome) for one in counted] == [(found.best, "ended")]
     assert run.step().status == "in_doubt"
 
 

@@ -1,6 +1,7 @@
 """run_command: a shell command, in a sandbox only. Without a rung that fences it in, the step is refused."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,9 +15,10 @@ from orchestrator.telemetry import logs
 from schemas.policy import Policy, Rung
 from workers.context import Context
 from workers.filling import Filling
-from workers.outcomes import NoEffect, PermanentError
+from workers.outcomes import AskedToWait, NoEffect, PermanentError
 from workers.registry import action
 from workers.sandbox import ladder
+from workers.sandbox.host import Host
 from workers.sandbox.jobs import (
     Ended,
     Exited,
@@ -49,7 +51,7 @@ class NoSandboxRung(PermanentError, NoEffect):
     kind = "no_sandbox_rung"
 
 
-class SandboxUnavailable(NoEffect):
+class SandboxUnavailable(NoEffect, AskedToWait):
     """The sandbox could not be made this time, so nothing was started."""
 
     kind = "sandbox_failed"
@@ -122,20 +124,33 @@ def is_fenced(policy: Policy, done: CommandResult | None) -> bool:
 @action("run_command", effect="once", attempts=2, confined=is_fenced)
 def run_command(params: RunCommand, ctx: Context) -> CommandResult:
     """Run a shell command in the run's workspace."""
-    found = ladder.current(settings())
+    found = ladder.current(settings(), ctx.policy.min_rung)
     rung = found.choose(ctx.policy.min_rung) or _refuse(ctx)
     with _nothing_started():
         workspace = ctx.workspace.path
-        filling = Filling(workspace, ctx.policy, ctx.check, _unfenced(rung))
+        filling = Filling(workspace, ctx.policy, ctx.check, _on(rung))
         filling.refuse()  # first: what is too full is not walked through to be handed over
         hand_to(workspace, found.host.uid, found.host.gid)
     job = Job((*_SHELL, params.command), workspace, _limits(params, ctx.policy))
     try:
-        ended = run(rung, found.host, job, filling)
+        ended = _counted(rung, found.host, job, filling)
     except SandboxFailed as failed:
-        raise _not_started(rung, failed) from None
-    logs.emit(facts.CommandRun(rung, _word(ended), ended.duration_ms))
+        raise _not_started(rung, failed, ctx.policy) from None
     return _result(ended, rung, params, ctx.policy)
+
+
+def _counted(rung: Rung, host: Host, job: Job, filling: Filling) -> Ended:
+    """Run it. One that a check ends is told of as any other; one that did not start is not."""
+    began = time.monotonic()
+    try:
+        ended = run(rung, host, job, filling)
+    except SandboxFailed:
+        raise
+    except BaseException:
+        logs.emit(facts.CommandRun(rung, "ended", int(1000 * (time.monotonic() - began))))
+        raise
+    logs.emit(facts.CommandRun(rung, _word(ended), ended.duration_ms))
+    return ended
 
 
 def _limits(params: RunCommand, policy: Policy) -> Limits:
@@ -155,9 +170,15 @@ def _limits(params: RunCommand, policy: Policy) -> Limits:
 
 
 def _refuse(ctx: Context) -> Any:
+    """For good, unless what policy asks for has worked here before."""
+    least = ctx.policy.min_rung
+    if ladder.has_worked(least):
+        ctx.log.warning("command.refused", reason=SandboxUnavailable.kind)
+        message = f"no sandbox as strong as {least} works at the moment ({_said_by('min_rung')})"
+        raise SandboxUnavailable(message, hint=_NOT_STARTED, retry_after_s=ladder.LOOK_EVERY_S)
     ctx.log.warning("command.refused", reason=NoSandboxRung.kind)
     raise NoSandboxRung(
-        f"this worker has no sandbox as strong as {ctx.policy.min_rung} ({_said_by('min_rung')})",
+        f"this worker has no sandbox as strong as {least} ({_said_by('min_rung')})",
         path="params.command",
         hint="see docs/sandbox.md, or leave run_command out of the policy's actions",
     )
@@ -175,16 +196,20 @@ def _nothing_started() -> Iterator[None]:
         raise SandboxUnavailable(f"the workspace could not be used: {why}", hint=_NOT_STARTED) from None
 
 
-def _not_started(rung: Rung, failed: SandboxFailed) -> NoEffect:
+def _not_started(rung: Rung, failed: SandboxFailed, policy: Policy) -> NoEffect:
     if failed.doing == "exec" and failed.number == _TOO_LONG:
         return CommandTooLong(
             "the command is too long for this system", path="params.command", hint="put it into a file"
         )
     logs.emit(facts.SandboxFailed(rung, failed.doing, failed.number, failed.said))
     if failed.doing == "descriptors":  # that is no fault of the rung's
-        return SandboxUnavailable(failed.message, hint=_NOT_STARTED)
-    ladder.look_again(settings())
-    return SandboxUnavailable(failed.message, hint=f"{_NOT_STARTED}; what works now was looked up again")
+        return SandboxUnavailable(f"{failed.message}{_on(rung)}", hint=_NOT_STARTED)
+    works = ladder.look_again(settings()).choose(policy.min_rung)
+    return SandboxUnavailable(
+        f"{failed.message}{_on(rung)}",
+        hint=f"{_NOT_STARTED}; what works now was looked up again",
+        retry_after_s=0.0 if works else ladder.LOOK_EVERY_S,
+    )
 
 
 # ---- something was
@@ -229,7 +254,7 @@ def _too_loud(ended: Ended, rung: Rung, policy: Policy) -> CommandFlooded:
     total, most = ended.stdout.bytes + ended.stderr.bytes, policy.command_output_bytes
     return CommandFlooded(
         f"the command was ended after {total} bytes of output, at most {most} are allowed "
-        f"({_said_by('command_output_bytes')}){_unfenced(rung)}",
+        f"({_said_by('command_output_bytes')}){_on(rung)}",
         path="params.command",
         hint="let it write into a file of the workspace",
     )
@@ -255,13 +280,13 @@ def _success(ended: Ended, rung: Rung) -> CommandResult:
 
 
 def _more(ended: Ended, rung: Rung) -> str:
-    """Whether nothing fenced it in, and what it said last."""
+    """What fenced it in, and what it said last."""
     said = _text((ended.stderr.head + ended.stderr.tail)[-_SAID_BYTES:]).strip()
-    return _unfenced(rung) + (f"; its last words: {said}" if said else "")
+    return _on(rung) + (f"; its last words: {said}" if said else "")
 
 
-def _unfenced(rung: Rung) -> str:
-    return "; it had no sandbox" if rung is Rung.RLIMITS else ""
+def _on(rung: Rung) -> str:
+    return f"; on the rung {rung}" + (": it had no sandbox" if rung is Rung.RLIMITS else "")
 
 
 def _text(raw: bytes) -> str:

@@ -1,13 +1,15 @@
 """Which rungs work here, found by starting a sandbox on each; and the strongest of them that policy takes.
 
-Once a process, at its start: children inherit what their worker found. Again, in a child, after a start that failed;
-the worker hears what it found.
+Once a process, at its start: children inherit what their worker found. Again, in a child, after a start that failed,
+and now and then while less works than once did, or than a command needs: what fails under load or for want of room may
+pass. The worker hears what its children find.
 """
 
 import mmap
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from workers.sandbox.jobs import Exited, Job, Limits, SandboxFailed
 from workers.sandbox.ownership import hand_to
 from workers.sandbox.running import run
 
+LOOK_EVERY_S: Final = 15.0  # at most: a look takes a second, and more on a busy machine
 _MIB: Final = 1024 * 1024
 _LIMITS: Final = Limits(
     timeout_s=5.0,
@@ -100,19 +103,36 @@ def _try(rung: Rung, host: Host) -> str | None:
 # ---- one a process
 
 _found: list[Ladder] = []
+_ever: set[Rung] = set()  # what has worked here so far
+_look_at: list[float] = [0.0]  # by the clock that children share, not before
 _RUNGS: Final[tuple[Rung | None, ...]] = (None, *Rung)
 _last = mmap.mmap(-1, 1)  # shared with all that are forked from here: what one of them found last, by its place above
 
 
-def current(given: Settings) -> Ladder:
-    """What was found in this process, or before it was forked."""
-    return _found[0] if _found else look_again(given)
+def current(given: Settings, least: Rung) -> Ladder:
+    """What was found in this process, or before it was forked; looked for anew where that is less than has worked, or
+    nothing as strong as this.
+    """
+    if not _found or (_is_poor(_found[0], least) and time.monotonic() >= _look_at[0]):
+        return look_again(given)
+    return _found[0]
+
+
+def _is_poor(found: Ladder, least: Rung) -> bool:
+    return found.choose(least) is None or not _ever <= set(found.working)
+
+
+def has_worked(least: Rung) -> bool:
+    """Whether anything as strong has worked here: that nothing does may pass."""
+    return any(rung.is_at_least(least) for rung in _ever)
 
 
 def look_again(given: Settings) -> Ladder:
     """Try every rung anew, and say what there is."""
     _found[:] = [find(given)]
     ladder = _found[0]
+    _ever.update(ladder.working)
+    _look_at[0] = time.monotonic() + LOOK_EVERY_S
     _last[0] = _RUNGS.index(ladder.best)
     reasons = tuple(f"{rung}: {why}" for rung, why in ladder.missing.items())
     logs.emit(commands.SandboxFound(ladder.best, reasons) if ladder.best else commands.NoSandbox(reasons))

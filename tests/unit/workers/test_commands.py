@@ -34,7 +34,7 @@ def test_a_time_limit_is_named_with_whose_it_is() -> None:
     assert (type(own), own.path, own.message) == (
         CommandTimedOut,
         "params.timeout_ms",
-        "the command was ended at its time limit, 2500 ms; its last words: why",
+        "the command was ended at its time limit, 2500 ms; on the rung namespaces; its last words: why",
     )
     assert operators.path == "params.command"
     assert "2.5 s (command_time_s of the policy, MANDOR_COMMAND_TIME_S)" in operators.message
@@ -44,10 +44,12 @@ def test_too_much_output_names_field_setting_and_param() -> None:
     loud = refusal(Flooded(), 1000, Policy(command_output_bytes=2))
     assert (type(loud), loud.path) == (CommandFlooded, "params.command")
     assert "3 bytes of output, at most 2 are allowed (command_output_bytes of the policy, MANDOR_COM" in loud.message
+    assert loud.message.endswith("; on the rung namespaces")
 
 
 def test_a_missing_sandbox_names_who_asked_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "current", lambda _: NONE)
+    monkeypatch.setattr(ladder, "current", lambda *_: NONE)
+    monkeypatch.setattr(ladder, "_ever", {Rung.RLIMITS})
     with pytest.raises(NoSandboxRung, match=r"min_rung of the policy, MANDOR_MIN_RUNG") as missing:
         run_command(RunCommand(command="true"), context(workspace=tmp_path))
     assert missing.value.path == "params.command"
@@ -56,7 +58,7 @@ def test_a_missing_sandbox_names_who_asked_for_it(tmp_path: Path, monkeypatch: p
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_is_too_full_is_not_handed_over_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root_s = Ladder(Host("", "", None, 65_534, 65_534), (Rung.NAMESPACES,), {})
-    monkeypatch.setattr(ladder, "current", lambda _: root_s)
+    monkeypatch.setattr(ladder, "current", lambda *_: root_s)
     ctx = context(workspace=tmp_path, policy=Policy(workspace_files=1))
     for name in "ab":
         (ctx.workspace.path / name).touch()
