@@ -4,8 +4,10 @@ The door lets any readable path pass: whether it leads out is a question about t
 step with a path in the plan, like that of a path which a link leads out.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable
+from string import hexdigits
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,6 +16,9 @@ from orchestrator.admission import WorkspacePath
 
 PATH_BYTES: Final = 1024
 NAME_BYTES: Final = 255  # what file systems take for one name
+
+_SHORT: Final = re.compile(r"([^~]{1,6})~([0-9]{1,6})(?:\..{0,3})?")
+_STEM: Final = 6  # letters before the ~ of such a name, at most
 
 _readable: Final[TypeAdapter[str]] = TypeAdapter(WorkspacePath)
 
@@ -29,13 +34,28 @@ def path_parts(path: str) -> tuple[str, ...]:
 
 
 def protected_part(parts: Iterable[str], protected: Iterable[str]) -> str | None:
-    """The protected name that one of these parts spells, by what file systems that fold names take for the same."""
+    """The protected name that one of these parts spells, by what some file system takes for the same."""
     named = {_folded(name): name for name in protected}
-    return next((named[_folded(part)] for part in parts if _folded(part) in named), None)
+    spelled = (_folded(part) for part in parts)
+    return next((name for part in spelled for it, name in named.items() if part == it or ("~" in part and _is_short(part, it))), None)
 
 
 def _folded(name: str) -> str:
-    return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
+    """What is behind a colon names a stream of the file, which may be its contents."""
+    return unicodedata.normalize("NFKC", name).casefold().partition(":")[0].rstrip(". ")
+
+
+def _is_short(part: str, name: str) -> bool:
+    """Whether it may be the second name, of eight letters at most, that some file systems give to what has this one:
+    `git~1` for `.git`. Of many like it they number the last ones by four letters of a hash: `gi7eb8~1`.
+    """
+    if (found := _SHORT.fullmatch(part)) is None:
+        return False
+    plain = name.lstrip(".").replace(" ", "")
+    letters = plain.rpartition(".")[0].replace(".", "") or plain
+    stem, number = found.groups()
+    hashed = len(stem) == _STEM and stem.startswith(letters[:2]) and set(stem[2:]) <= set(hexdigits)
+    return stem == letters[: _STEM + 1 - len(number)] or hashed
 
 
 def _check_plain(path: str) -> str:

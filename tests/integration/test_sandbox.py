@@ -9,6 +9,7 @@ import resource
 import socket
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ from workers.outcomes import LeaseLost
 from workers.sandbox import host
 from workers.sandbox.jobs import Exited, Flooded, Job, SandboxFailed, Signalled, TimedOut
 from workers.sandbox.ladder import find
+from workers.sandbox.ownership import hand_to
 from workers.sandbox.running import run
 
 SANDBOXES = (Rung.BUBBLEWRAP, Rung.NAMESPACES)
@@ -305,6 +307,28 @@ def test_limits_hold_and_cannot_be_raised(sandbox: Box) -> None:
     said = sandbox.said("i=0; while [ $i -lt 200 ]; do sleep 4717 & i=$((i+1)); done; echo $i")
     assert "fork" in said
     assert len(alive("sleep\x004717")) == 0
+
+
+def test_processes_that_its_user_has_already_are_not_the_command_s(tmp_path: Path) -> None:
+    """Without a sandbox the kernel counts all of a user's; where that can be chosen, of one whom no other test has."""
+    unfenced, found = box(Rung.RLIMITS, tmp_path), ladder().host
+    user = found if found.uid is None else replace(found, uid=61_999, gid=61_999)
+    uid = os.geteuid() if user.uid is None else user.uid
+    hand_to(unfenced.workspace, user.uid, user.gid)
+
+    def said(line: str) -> str:
+        job = Job(("/bin/sh", "-c", f"exec 2>&1; {line}"), unfenced.workspace, LIMITS)
+        return run(unfenced.rung, user, job).stdout.head.decode()
+
+    others = [subprocess.Popen(["sleep", "4720"], user=uid) for _ in range(LIMITS.processes + 10)]
+    try:
+        assert said("for i in 1 2 3; do sleep 0.01 & done; wait; echo fine") == "fine\n"
+        assert "fork" in said("i=0; while [ $i -lt 400 ]; do sleep 4721 & i=$((i+1)); done")
+    finally:
+        for one in others:
+            one.kill()
+            one.wait()
+    assert alive("sleep\x004721") == []
 
 
 def test_no_memory_and_no_room_is_had_beside_the_limits(sandbox: Box) -> None:

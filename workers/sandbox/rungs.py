@@ -5,12 +5,13 @@ namespaces    our own process makes namespaces and mounts; the rest is the same
 rlimits       limits alone, under the same user: for machines with a single tenant, whose operator says so
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from schemas.policy import Rung
-from workers.sandbox.host import INSIDE, Host
+from workers.sandbox.host import INSIDE, Host, tasks_of
 from workers.sandbox.jobs import ROOM_BYTES, ROOM_FILES, Job
 
 WORKSPACE: Final = "/workspace"
@@ -136,7 +137,11 @@ def _with_namespaces(host: Host, job: Job) -> Start:
 
 
 def _with_limits(host: Host, job: Job) -> Start:
+    """Here the kernel holds all processes of the user against the limit, whoever has started them: so those that are
+    there already are let alone.
+    """
     order = {**_order(job, str(job.workspace), fenced=False), "uid": host.uid, "gid": host.gid}
+    order["limits"]["processes"] += tasks_of(os.geteuid() if host.uid is None else host.uid)
     return Start(_python(host, _parent(str(INSIDE)), "alone"), order)
 
 

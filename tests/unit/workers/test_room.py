@@ -197,7 +197,9 @@ def test_files_that_are_written_at_once_do_not_take_the_same_room(tmp_path: Path
 
 @pytest.mark.parametrize(
     "path",
-    [".git/hooks/pre-commit", "a/.git/config", ".GIT/config", ".git./x", ".git /x", ".bashrc", "b/.\u017fsh/key"],
+    [".git/hooks/pre-commit", "a/.git/config", ".GIT/config", ".git./x", ".git /x", ".bashrc", "b/.\u017fsh/key"]
+    + ["GIT~1/config", "a/git~4/x", ".git::$INDEX_ALLOCATION/config", ".git:x", ".Git. :$DATA", "GI7EB8~1/x", "git~12/x"]
+    + ["BASHRC~1", "bash_p~1", "ENVRC~2.", "VSCOD~10/x", "ssh~1/authorized_keys"],
 )
 def test_a_protected_name_is_refused_wherever_it_stands_and_however_it_is_spelled(tmp_path: Path, path: str) -> None:
     files = workspace(tmp_path)
@@ -210,7 +212,8 @@ def test_a_protected_name_is_refused_wherever_it_stands_and_however_it_is_spelle
 
 def test_other_names_are_not_protected(tmp_path: Path) -> None:
     files = workspace(tmp_path)
-    for path in (".gitignore", "git", ".git.txt", "a.git", ".github/x"):
+    plain = (".gitignore", "git", ".git.txt", "a.git", ".github/x")
+    for path in (*plain, "git~", "git~x", "gi~1", "notes~1", "a:.git", "report~1.txt", "gitlab~1", "file.txt~1", "~1"):
         files.write(path, b"x")
 
 
