@@ -36,8 +36,12 @@ def path_parts(path: str) -> tuple[str, ...]:
 def protected_part(parts: Iterable[str], protected: Iterable[str]) -> str | None:
     """The protected name that one of these parts spells, by what some file system takes for the same."""
     named = {_folded(name): name for name in protected}
-    spelled = (_folded(part) for part in parts)
-    return next((name for part in spelled for it, name in named.items() if part == it or ("~" in part and _is_short(part, it))), None)
+    for part in map(_folded, parts):
+        if part in named:
+            return named[part]
+        if "~" in part and (meant := next((it for it in named if _is_short(part, it)), None)):
+            return named[meant]
+    return None
 
 
 def _folded(name: str) -> str:

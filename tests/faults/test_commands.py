@@ -16,7 +16,7 @@ from orchestrator.home import has_workspace
 from schemas.ids import RunRef, session_key
 from schemas.policy import Rung
 from tests.support.commanding import ME, NOBODYS, commander
-from tests.support.sandboxes import alive, ladder
+from tests.support.sandboxes import NEEDS_ROOT, alive, ladder
 from tests.support.scraping import probed, scraped
 from tests.support.servers import running_server
 from tests.support.system import System, running_system, step
@@ -65,8 +65,8 @@ EACH = pytest.mark.parametrize(
     [
         (ME, Rung.BUBBLEWRAP),
         pytest.param(ME, Rung.NAMESPACES, marks=pytest.mark.full),
-        pytest.param(NOBODYS, Rung.BUBBLEWRAP, marks=[pytest.mark.full, pytest.mark.may_skip]),
-        pytest.param(NOBODYS, Rung.NAMESPACES, marks=[pytest.mark.full, pytest.mark.may_skip]),
+        pytest.param(NOBODYS, Rung.BUBBLEWRAP, marks=[pytest.mark.full, NEEDS_ROOT]),
+        pytest.param(NOBODYS, Rung.NAMESPACES, marks=[pytest.mark.full, NEEDS_ROOT]),
     ],
 )
 

@@ -4,11 +4,11 @@ import pytest
 
 from schemas.policy import Rung
 from tests.support.fence import pass_in_a_fence
-from tests.support.sandboxes import skip_without
+from tests.support.sandboxes import NEEDS_ROOT, skip_without
 
 
 @pytest.mark.full
-@pytest.mark.may_skip
+@NEEDS_ROOT
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("rung", [Rung.BUBBLEWRAP, Rung.NAMESPACES])
 @pytest.mark.parametrize("user", ["root", "stranger"])

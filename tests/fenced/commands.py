@@ -35,11 +35,15 @@ PROMPT_S: Final = 2.0  # after its time limit a command's step has ended
 
 @plays(*REACHING)
 def reach(scene: Scene) -> None:
-    """rc-34: for a server with a task in its queue; rc-35: for a socket that anybody may write."""
+    """rc-34: for a server with a task in its queue; rc-35: for a socket that anybody may write. Each failure names what
+    fenced it in.
+    """
     decoy = scene.fleet.decoy
     decoy.client.lpush(scene.name, "task")
     views = scene.each(REDIS_PORT=urlsplit(decoy.url).port)
     assert [how(view) for view in views] == [[one] for one in REACHING[scene.name]]
+    errors = [one.error.message for view in views for one in view.steps if one.error]
+    assert all(f"; on the rung {scene.fleet.rung}" in error for error in errors)
     if scene.name in BY_PYTHON:
         assert all("Error: " in said(view.steps[0]) for view in views), "Python did try"
     assert decoy.client.lrange(scene.name, 0, -1) == [b"task"]
@@ -90,6 +94,7 @@ def look_at_others(scene: Scene) -> None:
     assert how(view) == [DONE]
     assert MARK not in said(view.steps[0])
     assert not {scene.tree(one).parent.name for one in (view, other)} & set(said(view.steps[0]).split())
+    scene.said(f"! grep {scene.tree(other).parent.name} /proc/self/mountinfo")  # its own is told there
 
 
 @plays("rc-38")

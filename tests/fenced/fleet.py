@@ -5,6 +5,7 @@ cases are played at once. `harmless` holds for each of them, whatever else it is
 """
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ STOP: Final = {"on_failure": "stop"}
 LONG_S: Final = 100.0  # for a run among all the others, on a busy machine
 OFTEN_S: Final = 0.1  # a dozen who wait must leave time to those they wait for
 COMMAND: Final = "run_command"
+RUNG_TOLD: Final = r"; on the rung (\w+)"
 
 
 @dataclass
@@ -220,8 +222,10 @@ def how(view: RunView) -> list[str]:
 
 
 def rungs(view: RunView) -> set[str]:
-    """On which its commands ran, as their results say."""
-    return {one.result["rung"] for one in view.steps if one.action == COMMAND and one.result is not None}
+    """On which its commands ran, as their results and their errors say."""
+    commands = [one for one in view.steps if one.action == COMMAND]
+    errors = " ".join(one.error.message for one in commands if one.error)
+    return {one.result["rung"] for one in commands if one.result is not None} | set(re.findall(RUNG_TOLD, errors))
 
 
 def said(one: StepView) -> str:

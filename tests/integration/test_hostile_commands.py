@@ -22,7 +22,15 @@ from schemas.policy import Policy, Rung
 from tests.support.bait import MARK, Bait, laid_out
 from tests.support.forks import children
 from tests.support.hostile import commands, contents
-from tests.support.sandboxes import Box, again_by_nobody, ladder, skip_without, those_within, user_of_commands
+from tests.support.sandboxes import (
+    NEEDS_ROOT,
+    Box,
+    again_by_nobody,
+    ladder,
+    skip_without,
+    those_within,
+    user_of_commands,
+)
 from workers.outcomes import PermanentError
 from workers.sandbox.host import this_host
 from workers.sandbox.jobs import End, Ended, Exited, Flooded, SandboxFailed, TimedOut
@@ -388,6 +396,6 @@ def test_whom_it_kills_is_still_its_own(sandbox: Box, bait: Bait, monkeypatch: p
 
 
 @pytest.mark.full
-@pytest.mark.may_skip
+@NEEDS_ROOT
 def test_all_of_this_by_a_user_who_is_not_root() -> None:
     again_by_nobody(__file__)

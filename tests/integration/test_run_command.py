@@ -54,7 +54,12 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Ladder:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[CommandRun]:
     """The commands that are counted from here on."""
     heard: list[CommandRun] = []
-    monkeypatch.setattr(facts, "_listeners", [lambda fact: isinstance(fact, CommandRun) and heard.append(fact)])
+
+    def hear(fact: Occurrence) -> None:
+        if isinstance(fact, CommandRun):
+            heard.append(fact)
+
+    monkeypatch.setattr(facts, "_listeners", [hear])
     return heard
 
 
@@ -146,7 +151,10 @@ def test_without_a_sandbox_the_result_says_so(bench: Workbench) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("echo no >&2; exit 7", "the command ended with code 7; on the rung rlimits: it had no sandbox; its last words: no"),
+        (
+            "echo no >&2; exit 7",
+            "the command ended with code 7; on the rung rlimits: it had no sandbox; its last words: no",
+        ),
         ("kill -9 $$", "signal 9 ended the command; on the rung rlimits: it had no sandbox"),
         ("yes", "it had no sandbox"),
         ("sleep 30", "it had no sandbox"),
@@ -234,7 +242,9 @@ def test_a_start_that_fails_tells_no_folder_of_the_host(
     run = command(bench, "true", policy=once)
     assert isinstance(run.deliver(), GivenUp)
     assert (run.error()["kind"], run.step().status) == ("sandbox_failed", "failed")
-    assert run.error()["message"].startswith("the sandbox could not be made: setup, errno 0; on the rung bubblewrap (nothing was")
+    assert run.error()["message"].startswith(
+        "the sandbox could not be made: setup, errno 0; on the rung bubblewrap (nothing was"
+    )
     assert "/" not in json.dumps(run.error())
     assert ["/nowhere/here" in fact.said for fact in heard if isinstance(fact, SandboxFailed)] == [True]
 
@@ -252,7 +262,9 @@ def test_a_workspace_that_cannot_be_used_leaves_no_doubt(bench: Workbench, monke
     assert isinstance(run.deliver(), Done)
 
 
-@pytest.mark.parametrize("stop", [LeaseLost("lost"), TimeUp("over"), RunEnding("no"), WorkerStopping("bye"), SystemExit()])
+@pytest.mark.parametrize(
+    "stop", [LeaseLost("lost"), TimeUp("over"), RunEnding("no"), WorkerStopping("bye"), SystemExit()]
+)
 def test_whatever_ends_a_command_it_is_counted(
     bench: Workbench, found: Ladder, counted: list[CommandRun], monkeypatch: pytest.MonkeyPatch, stop: BaseException
 ) -> None:

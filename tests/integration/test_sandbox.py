@@ -19,6 +19,7 @@ from schemas.policy import Rung
 from tests.support.forks import children, in_fork
 from tests.support.sandboxes import (
     LIMITS,
+    NEEDS_ROOT,
     ROOT,
     SECRET,
     Box,
@@ -249,6 +250,12 @@ def test_nothing_outside_is_written_or_read(sandbox: Box, canary: Path) -> None:
     assert not any(Path(folder, "own").exists() for folder in ("/tmp", "/dev/shm"))
 
 
+def test_of_others_workspaces_not_even_the_names_are_told(sandbox: Box) -> None:
+    """Its own is, by the list of mounts: docs/sandbox.md says so."""
+    (sandbox.workspace.parent / "another-run-s").mkdir()
+    assert "another-run-s" not in sandbox.said("cat /proc/self/mountinfo /proc/self/mounts; ls -a /run /run/mandor")
+
+
 def test_the_next_command_finds_nothing_in_memory(sandbox: Box) -> None:
     assert sandbox.said("echo me > /tmp/mark; echo me > /dev/shm/mark") == ""
     assert "me" not in sandbox.said("cat /tmp/mark /dev/shm/mark 2>/dev/null")
@@ -362,6 +369,6 @@ def test_it_has_no_terminal_and_no_input(sandbox: Box) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.may_skip
+@NEEDS_ROOT
 def test_all_of_this_by_a_user_who_is_not_root() -> None:
     again_by_nobody(__file__)

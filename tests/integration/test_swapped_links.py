@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from schemas.policy import Rung
-from tests.support.sandboxes import SECRET, Box, again_by_nobody, canary_in, ladder, skip_without
+from tests.support.sandboxes import NEEDS_ROOT, SECRET, Box, again_by_nobody, canary_in, ladder, skip_without
 from tests.support.waiting import eventually
 from workers.keeping import ARTIFACTS, Wanted, keep
 from workers.removal import remove_tree
@@ -93,7 +93,6 @@ def read(files: Workspace, path: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.may_skip
 def test_twenty_rounds_of_swapped_links_write_and_read_nothing_outside(
     rung: Rung, tmp_path: Path, canary: Path
 ) -> None:
@@ -135,7 +134,6 @@ def acts(files: Workspace, number: int) -> list[Callable[[], object]]:
 
 
 @pytest.mark.full
-@pytest.mark.may_skip
 def test_a_workspace_goes_under_the_hands_of_who_swaps_links_in_it(rung: Rung, tmp_path: Path, canary: Path) -> None:
     files = Workspaces(tmp_path / "home").open(RUN, fence=1)
     sandbox, before = Box(rung, files.path), looks(canary)
@@ -150,6 +148,6 @@ def test_a_workspace_goes_under_the_hands_of_who_swaps_links_in_it(rung: Rung, t
 
 
 @pytest.mark.full
-@pytest.mark.may_skip
+@NEEDS_ROOT
 def test_all_of_this_by_a_user_who_is_not_root() -> None:
     again_by_nobody(__file__)

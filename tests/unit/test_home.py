@@ -48,7 +48,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "scratch": lambda home: Scratch(home).close(),
     "ports": lambda home: serving.remember(home, "steps", "http://127.0.0.1:1"),
     "flower": flower.password,
-    "counters": lambda home: _begin(home / "counters" / "1", lambda: None),  # type: ignore[arg-type,return-value]  # has a lock
+    "counters": lambda home: _begin(home / "counters" / "1", lambda: None),  # type: ignore[arg-type]  # has a lock
     "ledger": lambda home: open_ledger(f"sqlite:///{home}/ledger.db").upgrade(),
 }
 

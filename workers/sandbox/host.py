@@ -69,12 +69,16 @@ def this_host(sandbox_uid: int) -> Host:
 
 def tasks_of(uid: int) -> int:
     """How many processes and threads of this user there are, as far as they can be seen from here."""
-    tasks = 0
-    for one in Path("/proc").glob("[0-9]*/status"):
-        with suppress(OSError):  # it has ended
-            fields = dict(line.split(":", 1) for line in one.read_text(errors="replace").splitlines())
-            tasks += int(fields["Threads"]) if int(fields["Uid"].split()[0]) == uid else 0
-    return tasks
+    with suppress(OSError):
+        return sum(_tasks_of(uid, one / "status") for one in Path("/proc").iterdir() if one.name.isdigit())
+    return 0
+
+
+def _tasks_of(uid: int, status: Path) -> int:
+    with suppress(OSError):  # it has ended
+        fields = dict(line.split(":", 1) for line in status.read_text(errors="replace").splitlines())
+        return int(fields["Threads"]) if int(fields["Uid"].split()[0]) == uid else 0
+    return 0
 
 
 def _is_top_link(path: str) -> bool:

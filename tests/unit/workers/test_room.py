@@ -197,9 +197,12 @@ def test_files_that_are_written_at_once_do_not_take_the_same_room(tmp_path: Path
 
 @pytest.mark.parametrize(
     "path",
-    [".git/hooks/pre-commit", "a/.git/config", ".GIT/config", ".git./x", ".git /x", ".bashrc", "b/.\u017fsh/key"]
-    + ["GIT~1/config", "a/git~4/x", ".git::$INDEX_ALLOCATION/config", ".git:x", ".Git. :$DATA", "GI7EB8~1/x", "git~12/x"]
-    + ["BASHRC~1", "bash_p~1", "ENVRC~2.", "VSCOD~10/x", "ssh~1/authorized_keys"],
+    [
+        *(".git/hooks/pre-commit", "a/.git/config", ".GIT/config", ".git./x", ".git /x", ".bashrc", "b/.\u017fsh/key"),
+        *(".git::$INDEX_ALLOCATION/config", ".git:x", ".Git. :$DATA"),
+        *("GIT~1/config", "a/git~4/x", "GI7EB8~1/x", "git~12/x"),
+        *("BASHRC~1", "bash_p~1", "ENVRC~2.", "VSCOD~10/x", "ssh~1/authorized_keys"),
+    ],
 )
 def test_a_protected_name_is_refused_wherever_it_stands_and_however_it_is_spelled(tmp_path: Path, path: str) -> None:
     files = workspace(tmp_path)
