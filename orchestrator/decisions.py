@@ -131,8 +131,8 @@ def may_retry(desk: Desk, run_id: str, again: Again = startover.NOTHING) -> tupl
     steps = desk.store.views.steps(_ref(row))
     startover.check(row.run_id, steps, again)
     kept.refuse_lost(desk.ledger, row.run_id, [step for step in steps if step.id not in again.new_keys])
-    staying = startover.staying(steps, again)
-    kept.refuse_without_files(settings(), desk.ledger, desk.store, _ref(row), staying)
+    old = startover.not_had_again(steps, again)
+    kept.refuse_without_files(settings(), desk.ledger, desk.store, _ref(row), old)
     return state, startover.details(desk.store, _ref(row), steps, again)
 
 
@@ -288,8 +288,8 @@ def _undo_again(desk: Desk, row: LedgerRun, decision: Decision) -> str:
 
 def _lost_files(desk: Desk, ref: RunRef, decision: Decision, again: Again) -> StepState | None:
     """Files may have gone between the look at them and the row of this decision."""
-    staying = startover.staying(desk.store.views.steps(ref), again)
-    return kept.step_without_files(desk.ledger, ref.run_id, decision.generation, staying)
+    old = startover.not_had_again(desk.store.views.steps(ref), again)
+    return kept.step_without_files(desk.ledger, ref.run_id, decision.generation, old)
 
 
 def _resolve(desk: Desk, row: LedgerRun, decision: Decision) -> str:

@@ -3,14 +3,16 @@ its workspace.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from orchestrator import home
 from orchestrator.errors import DecisionRefused
 from orchestrator.ledger import Ledger
 from orchestrator.settings import Settings
+from orchestrator.startover import REPEATED
 from orchestrator.store import Store
+from orchestrator.store.new import plan_from_text
 from orchestrator.store.views import StepState
 from schemas.ids import RunRef
 from schemas.states import EffectClass, StepStatus
@@ -46,12 +48,14 @@ def refuse_without_files(
     A single file may have been moved or taken away by a later step, and is not missed here.
     """
     run = store.views.run(ref)
-    let_go = run is not None and has_let_go(ledger, ref.run_id, run.generation)
+    if run is None:
+        return
+    let_go = has_let_go(ledger, ref.run_id, run.generation)
     if not let_go and (settings.ledger_url or home.has_workspace(settings.home, ref.run_id)):
         return
-    for step in filter(_worked_with_files, steps):
+    for step in _worked_with_files(ledger, ref.run_id, run.generation, steps):
         message = f"step {step.id} is completed, but the workspace in which it {_what(store, ref, step)} is gone"
-        hint = f"do it again with --from {step.id}, or submit the run again"
+        hint = f"do it again with {_again(step)}, or submit the run again"
         raise DecisionRefused(message, path="run_id", hint=hint)
 
 
@@ -60,7 +64,7 @@ def step_without_files(ledger: Ledger, run_id: str, generation: int, steps: Iter
 
     Asked once the decision to start over is written down: from then on nobody lets the files go.
     """
-    found = filter(_worked_with_files, steps)
+    found = _worked_with_files(ledger, run_id, generation, steps)
     return next(found, None) if has_let_go(ledger, run_id, generation) else None
 
 
@@ -69,11 +73,23 @@ def has_let_go(ledger: Ledger, run_id: str, generation: int) -> bool:
     return ledger.files.gone(run_id) == generation
 
 
-def _worked_with_files(step: StepState) -> bool:
-    return step.status == StepStatus.COMPLETED and step.action in WITH_FILES
+def _worked_with_files(ledger: Ledger, run_id: str, generation: int, steps: Iterable[StepState]) -> Iterator[StepState]:
+    """The completed ones that wrote there, or may have: what they do was said to be confined to it."""
+    text = ledger.history.admitted_plan(run_id, generation)
+    confined = {step.id for step in plan_from_text(text).steps if step.confined} if text else set()
+    done = (step for step in steps if step.status == StepStatus.COMPLETED)
+    return (step for step in done if step.action in WITH_FILES or step.id in confined)
 
 
 def _what(store: Store, ref: RunRef, step: StepState) -> str:
     """`wrote report.txt`."""
-    path = json.loads(store.views.result(ref, step.id) or "{}").get("path")
-    return f"{WITH_FILES[step.action]} {path or 'a file'}" if step.action == WRITES_FILE else WITH_FILES[step.action]
+    did = WITH_FILES.get(step.action, "worked")
+    if step.action != WRITES_FILE:
+        return did
+    return f"{did} {json.loads(store.views.result(ref, step.id) or '{}').get('path') or 'a file'}"
+
+
+def _again(step: StepState) -> str:
+    """What has it done once more."""
+    named = f"--from {step.id}"
+    return named if EffectClass(step.effect) in REPEATED else f"{named} --new-key {step.id}"

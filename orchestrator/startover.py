@@ -54,10 +54,11 @@ def behind(steps: Iterable[StepState | NewStep], from_steps: Collection[str]) ->
     return list(found)
 
 
-def staying(steps: Sequence[StepState], again: Again) -> list[StepState]:
-    """The steps that are not done again."""
-    redone = behind(steps, again.from_steps)
-    return [step for step in steps if step.id not in redone]
+def not_had_again(steps: Sequence[StepState], again: Again) -> list[StepState]:
+    """The steps whose effect is not had once more: they stay, or their rows give back what they did."""
+    redone = set(behind(steps, again.from_steps))
+    had_again = {step.id for step in steps if step.id in again.new_keys or EffectClass(step.effect) in REPEATED}
+    return [step for step in steps if step.id not in redone & had_again]
 
 
 def check_ended(run_id: str, status: str) -> None:

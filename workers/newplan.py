@@ -46,6 +46,7 @@ def _new_step(step: AdmittedStep, policy: Policy, settings: Settings) -> NewStep
         backoff_max_ms=_ms(limits.backoff_max_s),
         approval=spec.name in policy.approvals,
         probe=spec.has_probe,
+        confined=spec.confined is not False,
     )
 
 

@@ -33,7 +33,9 @@ class NewRun:
 @dataclass(frozen=True, slots=True)
 class NewStep:
     """A step of an admitted plan. text: canonical JSON of the whole step; refs: steps whose results its params name;
-    approval: a person must agree before it starts; probe: its action can be asked what became of a lost attempt."""
+    approval: a person must agree before it starts; probe: its action can be asked what became of a lost attempt;
+    confined: what it does may lie in its run's workspace, by its declaration; the ledger alone keeps that.
+    """
 
     id: str
     index: int
@@ -51,6 +53,7 @@ class NewStep:
     backoff_max_ms: int
     approval: bool = False
     probe: bool = False
+    confined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from orchestrator import decisions, startover
 from orchestrator.decisions import Decided
 from orchestrator.errors import DecisionRefused, NotFound
 from orchestrator.ledger import AlreadyLanded, Closed, Landed, Opened, open_ledger, upgrade_effects
+from orchestrator.recovery.rebuild import as_admitted
 from orchestrator.settings import settings
 from orchestrator.startover import Again
+from orchestrator.store.new import NewPlan
 from orchestrator.store.replies import Granted
 from schemas.ids import RunRef
 from schemas.states import EffectClass, Fact
@@ -322,6 +325,47 @@ def test_a_run_whose_files_were_let_go_is_refused_wherever_its_disk_is(
             retry(world)
         assert "--from a" in str(refused.value.hint)
     assert retry(world, "a").outcome == "retried:2"
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "once"])
+def test_files_of_a_step_that_is_confined_to_the_workspace_are_missed_too(world: World, effect: str) -> None:
+    """Of the users' own; the plan that the ledger keeps knows it of each step."""
+    steps = (
+        replace(world.step("a", 0, effect=effect, action="pages.render"), confined=True),
+        world.step("b", 1, "a"),
+    )
+    world.accept(on_failure="stop").admit(*steps)
+    plan = NewPlan("plan", "e" * 64, 100, 1_048_576, steps)
+    world.ledger.history.keep_admitted(world.run_id, 1, as_admitted(plan, 0))
+    wrote(world, effect)
+    with pytest.raises(DecisionRefused, match=r"step a is completed, but the workspace in which it worked is gone"):
+        retry(world)
+    assert retry(world, "a", new_keys=("a",) if effect == "once" else ()).outcome == "retried:2"
+
+
+def wrote(world: World, effect: str) -> None:
+    if effect == "once":
+        granted = began(world, "a")
+        open_row(world, "a", granted)
+        land(world, "a", granted, "{}")
+        commit(world, "a", granted, "{}")
+    else:
+        did(world, "a", "{}")
+    fail(world, "b")
+    world.settle()
+
+
+def test_a_command_whose_files_are_gone_is_done_again_under_a_new_key_alone(world: World) -> None:
+    """Its row would give back its result, and no file."""
+    world.accept(on_failure="stop").admit(
+        world.step("a", 0, effect="once", action="run_command"), world.step("b", 1, "a")
+    )
+    wrote(world, "once")
+    for from_steps in ((), ("a",)):
+        with pytest.raises(DecisionRefused, match="in which it ran is gone") as refused:
+            retry(world, *from_steps)
+        assert "--from a --new-key a" in str(refused.value.hint)
+    assert retry(world, "a", new_keys=("a",)).outcome == "retried:2"
 
 
 def test_files_that_go_between_the_look_at_them_and_the_decision_are_missed(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.late_effects import REASON
+from orchestrator.store.new import plan_from_text
 from schemas.policy import OnDoubt, Policy, Rung
 from schemas.states import Fact
 from tests.support.servers import Server
@@ -69,6 +70,16 @@ def test_in_doubt_it_goes_with_the_workspace_as_well(office: Office, effect: str
     assert run.step().status == "in_doubt"
     run.undo_all()
     assert (run.state.status, run.step().status) == ("compensated", "compensated")
+
+
+@pytest.mark.parametrize("confined", [True, False, lambda policy, done: False])
+def test_the_ledger_keeps_of_each_step_whether_it_may_be_confined(office: Office, confined: Any) -> None:
+    """For whoever starts the run over, who may know no actions."""
+    declare(office, "idempotent", confined=confined)
+    run = office.bench.planned({"action": "make", "params": {}})
+    text = run.bench.ledger.history.admitted_plan(run.ref.run_id, 1)
+    assert text is not None
+    assert [step.confined for step in plan_from_text(text).steps] == [confined is not False]
 
 
 def test_compensations_of_other_steps_find_the_files(office: Office) -> None:
