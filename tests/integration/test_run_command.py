@@ -17,7 +17,7 @@ from tests.support.sandboxes import alive
 from tests.support.sandboxes import ladder as whole_ladder
 from tests.support.servers import Server
 from tests.support.workbench import Run, Workbench, workbench
-from workers import workspace
+from workers import filling, workspace
 from workers.actions import commands
 from workers.actions.commands import SandboxUnavailable, run_command
 from workers.belonging import alone
@@ -315,8 +315,11 @@ def test_a_command_is_ended_that_fills_its_workspace(
     assert run.step().status == "in_doubt"
 
 
-def test_nothing_is_started_where_the_workspace_is_too_full_already(bench: Workbench) -> None:
-    """A command that is quick may leave more than policy allows."""
+def test_nothing_is_started_where_the_workspace_is_too_full_already(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that is quick may leave more than policy allows: it has ended before the first look."""
+    monkeypatch.setattr(filling, "FIRST_S", 1000.0)
     policy = STOP.model_copy(update={"workspace_bytes": 1_000_000})
     fill, more = (
         {"action": "run_command", "params": {"command": line}, "id": name}
