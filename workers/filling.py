@@ -1,7 +1,8 @@
 """How full a workspace gets while a command works in it: what a command writes, nobody is asked about before.
 
 So it is looked at again and again, and whatever makes it too full is ended. Between two looks it may grow; a look takes
-at most a tenth of the time, however much there is to be counted.
+at most a tenth of the time, however much there is to be counted. One last look is when the command has ended and can
+move nothing any more.
 """
 
 import os
@@ -22,7 +23,7 @@ _PATH: Final = "params.command"
 
 
 class CommandFilled(PermanentError):
-    """The command was ended because the workspace holds more than policy allows."""
+    """The command was ended, or failed when it had ended, because the workspace holds more than policy allows."""
 
     kind = "workspace_full"
 
@@ -55,8 +56,15 @@ class Filling:
 
     def look(self) -> None:
         """CommandFilled: there is too much in it by now, or nobody can say how much."""
+        self._look("the command was ended")
+
+    def look_back(self) -> None:
+        """CommandFilled: the command has ended, and left too much."""
+        self._look("the command has left too much")
+
+    def _look(self, what: str) -> None:
         if too_much := self._too_much():
-            raise CommandFilled(f"the command was ended: {too_much}{self._more}", path=_PATH, hint="write less in it")
+            raise CommandFilled(f"{what}: {too_much}{self._more}", path=_PATH, hint="write less in it")
 
     def _too_much(self) -> str | None:
         used, most = self._used(), self._policy

@@ -28,6 +28,7 @@ from workers.sandbox.jobs import (
     SandboxFailed,
     Signalled,
     TimedOut,
+    TooHeavy,
 )
 from workers.sandbox.ownership import hand_to
 from workers.sandbox.running import run
@@ -87,6 +88,12 @@ class CommandFlooded(PermanentError):
     kind = "command_flooded"
 
 
+class CommandTooHeavy(PermanentError):
+    """The command was ended because all of it together took more memory than policy allows."""
+
+    kind = "command_too_heavy"
+
+
 class RunCommand(BaseModel):
     """command: one line for a POSIX shell; timeout_ms: after this the whole command is killed."""
 
@@ -136,7 +143,9 @@ def run_command(params: RunCommand, ctx: Context) -> CommandResult:
         ended = _counted(rung, found.host, job, filling)
     except SandboxFailed as failed:
         raise _not_started(rung, failed, ctx.policy) from None
-    return _result(ended, rung, params, ctx.policy)
+    result = _result(ended, rung, params, ctx.policy)
+    filling.look_back()
+    return result
 
 
 def _counted(rung: Rung, host: Host, job: Job, filling: Filling) -> Ended:
@@ -223,7 +232,9 @@ def _word(ended: Ended) -> str:
             return "signal"
         case TimedOut():
             return "timed_out"
-    return "flooded"
+        case Flooded():
+            return "flooded"
+    return "too_heavy"
 
 
 def _result(ended: Ended, rung: Rung, params: RunCommand, policy: Policy) -> CommandResult:
@@ -239,6 +250,8 @@ def _result(ended: Ended, rung: Rung, params: RunCommand, policy: Policy) -> Com
             raise _too_slow(ended, rung, params, policy)
         case Flooded():
             raise _too_loud(ended, rung, policy)
+        case TooHeavy():
+            raise _too_heavy(ended, rung, policy)
 
 
 def _too_slow(ended: Ended, rung: Rung, params: RunCommand, policy: Policy) -> CommandTimedOut:
@@ -257,6 +270,15 @@ def _too_loud(ended: Ended, rung: Rung, policy: Policy) -> CommandFlooded:
         f"({_said_by('command_output_bytes')}){_on(rung)}",
         path="params.command",
         hint="let it write into a file of the workspace",
+    )
+
+
+def _too_heavy(ended: Ended, rung: Rung, policy: Policy) -> CommandTooHeavy:
+    return CommandTooHeavy(
+        f"the command was ended: all of it together took more than {policy.command_memory_bytes} bytes of memory "
+        f"({_said_by('command_memory_bytes')}){_more(ended, rung)}",
+        path="params.command",
+        hint="let fewer of its processes work at once, and keep large files in the workspace, not in /tmp",
     )
 
 

@@ -15,7 +15,7 @@ OPEN_FILES: Final = 256
 class Limits:
     """timeout_s counts from the command's start; grace_s: from SIGTERM to the end of everything.
 
-    cpu_s, memory_bytes, file_bytes: of each process. kept_bytes: of the head, and of the tail, of each stream;
+    cpu_s, file_bytes: of each process; memory_bytes: of each, and in a sandbox of all together. kept_bytes: of the head, and of the tail, of each stream;
     output_bytes: both streams together, then it is ended.
     """
 
@@ -73,7 +73,12 @@ class Flooded:
     """It was ended because it had written more than it may."""
 
 
-End = Exited | Signalled | TimedOut | Flooded
+@dataclass(frozen=True, slots=True)
+class TooHeavy:
+    """It was ended because all of it together took more memory than it may."""
+
+
+End = Exited | Signalled | TimedOut | Flooded | TooHeavy
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,16 @@ rlimits       limits alone, under the same user: for machines with a single tena
 """
 
 import os
+import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from schemas.policy import Rung
 from workers.sandbox.host import INSIDE, Host, tasks_of
+from workers.sandbox.inside.namespaces import DEVICE_LINKS, DEVICE_ROOM, DEVICES
 from workers.sandbox.jobs import ROOM_BYTES, ROOM_FILES, Job
 
 WORKSPACE: Final = "/workspace"
@@ -23,6 +27,7 @@ _ENVIRONMENT: Final = {
 }
 LATE_GRACES: Final = 4  # after its time limit: then a command is ended from within, should its worker be frozen
 _NEW: Final = ("user", "pid", "net", "ipc", "uts", "cgroup-try")
+_ROOMS: Final = ("/dev/shm", "/tmp")  # noqa: S108  (the sandbox's own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,18 @@ def _order(job: Job, folder: str, *, fenced: bool) -> dict[str, Any]:
         "environment": {**_ENVIRONMENT, "HOME": folder},
         "folder": folder,
         "limits": job.limits.inside(),
+        "memory": {"most": job.limits.memory_bytes, "rooms": _ROOMS, "socket_bytes": _socket_bytes()},
         "late_s": job.limits.timeout_s + LATE_GRACES * job.limits.grace_s,
-        "writable": [folder, "/tmp", "/dev/shm"],  # noqa: S108  (the sandbox's own)
+        "writable": [folder, *_ROOMS],
         "fenced": fenced,
     }
+
+
+@cache
+def _socket_bytes() -> int:
+    """Of what may wait in a Unix socket for whoever reads; the last message may go half as far again beyond it."""
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) * 3 // 2
 
 
 def _python(host: Host, folder: str, module: str) -> tuple[str, ...]:
@@ -101,10 +114,20 @@ def _bubblewrap(host: Host, sources: Sources) -> list[str]:
         argv += ["--ro-bind", source, target]
     for path, target in host.links():
         argv += ["--symlink", target, path]
-    argv += ["--proc", "/proc", "--dev", "/dev"]
-    for room in ("/dev/shm", "/tmp"):  # noqa: S108  (the sandbox's own)
+    argv += ["--proc", "/proc", *_bubblewrap_devices()]
+    for room in _ROOMS:
         argv += ["--size", str(ROOM_BYTES), "--tmpfs", room]
-    return [*argv, "--bind", sources.workspace, WORKSPACE, "--remount-ro", "/", "--chdir", WORKSPACE]
+    argv += ["--bind", sources.workspace, WORKSPACE, "--remount-ro", "/dev", "--remount-ro", "/"]
+    return [*argv, "--chdir", WORKSPACE]
+
+
+def _bubblewrap_devices() -> Iterator[str]:
+    """Those that have no state: its own --dev has terminals besides."""
+    yield from ("--size", str(DEVICE_ROOM), "--tmpfs", "/dev")
+    for name in DEVICES:
+        yield from ("--dev-bind", f"/dev/{name}", f"/dev/{name}")
+    for name, link in DEVICE_LINKS.items():
+        yield from ("--symlink", link, f"/dev/{name}")
 
 
 def _programs(host: Host, sources: Sources) -> list[tuple[str, str]]:

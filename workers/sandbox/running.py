@@ -10,7 +10,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
@@ -18,7 +18,7 @@ from schemas.policy import Rung
 from workers import orphans
 from workers.sandbox import rungs
 from workers.sandbox.host import Host
-from workers.sandbox.jobs import End, Ended, Exited, Flooded, Job, SandboxFailed, Signalled, TimedOut
+from workers.sandbox.jobs import End, Ended, Exited, Flooded, Job, SandboxFailed, Signalled, TimedOut, TooHeavy
 from workers.sandbox.output import Kept
 
 START_S: Final = 10.0  # until the command begins; a sandbox that takes longer is ended and counts as not made
@@ -27,6 +27,12 @@ _LEAVE_S: Final = 1.0
 _BURY_S: Final = 5.0
 _CHUNK: Final = 65_536
 _SAID_BYTES: Final = 300
+_ENDS: Final[Mapping[str, Callable[[int], End]]] = {
+    "exit": Exited,
+    "signal": Signalled,
+    "late": lambda _: TimedOut(),
+    "heavy": lambda _: TooHeavy(),
+}
 
 
 def run(rung: Rung, host: Host, job: Job, check: Callable[[], None] = lambda: None) -> Ended:
@@ -241,10 +247,8 @@ class _Watched:
 
 def _end_of(words: list[list[str]]) -> End:
     """The last word of process 1. It has none where it was killed itself, with everything else."""
-    what, number = next((word for word in words if word[0] in ("exit", "signal", "late")), ("signal", "9"))
-    if what == "late":
-        return TimedOut()
-    return Exited(int(number)) if what == "exit" else Signalled(int(number))
+    what, number = next((word for word in words if word[0] in _ENDS), ("signal", "9"))
+    return _ENDS[what](int(number))
 
 
 @contextmanager

@@ -27,9 +27,11 @@ def main() -> NoReturn:
     except OSError as fault:
         os.write(tell, f"failed handover {fault.errno}\n".encode())
         os._exit(1)
-    init.see_out({**order, "folder": "."}, tell, obey, lambda: _send(signal.SIGTERM))
-    _end_all()
-    os._exit(0)
+    try:
+        init.see_out({**order, "folder": "."}, tell, obey, lambda: _send(signal.SIGTERM))
+    finally:
+        _end_all()
+        os._exit(0)
 
 
 def _end_all() -> None:

@@ -7,6 +7,7 @@ whoever waits. It is told what to do on one descriptor, tells what became of it 
     failed WHAT ERRNO   this could not be done, so the command did not start
     exit N, signal N    how the command ended
     late 0              it should have been ended long ago, and nobody did: whoever watches is frozen
+    heavy 0             all of it together took more memory than it may
 
 and obeys a third: a byte passes SIGTERM on to everything inside; when that descriptor closes, nobody waits any more.
 """
@@ -22,6 +23,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from . import kernel, landlock, limits, seccomp
+from .memory import Scales
 
 _FIRST_FREE: Final = 3
 _CHUNK: Final = 65_536
@@ -50,8 +52,10 @@ def run(order: dict[str, Any], tell: int, obey: int) -> NoReturn:
         os.write(tell, b"failed namespace 1\n")  # SIGTERM for everything inside would be for everything outside
         os._exit(1)
     kernel.prctl(kernel.SET_DUMPABLE, 0)  # of one user with the command, and yet not to be looked into
-    see_out(order, tell, obey, _ask_all_to_end)
-    os._exit(0)
+    try:
+        see_out(order, tell, obey, _ask_all_to_end)
+    finally:
+        os._exit(0)  # in silence: what Python says of a fault would be taken for the command's own words
 
 
 def _ask_all_to_end() -> None:
@@ -116,7 +120,8 @@ def _listen_again() -> None:
 
 
 def see_out(order: dict[str, Any], tell: int, obey: int, ask_to_end: Callable[[], None]) -> None:
-    """Start the command; until it has ended, or nobody wants to know."""
+    """Start the command; until it has ended, or is too much, or nobody wants to know."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the kernel keeps from process 1, as it keeps no handler's
     heard = _hear_of_children()
     child = os.fork()
     if child == 0:
@@ -125,18 +130,36 @@ def see_out(order: dict[str, Any], tell: int, obey: int, ask_to_end: Callable[[]
     waiting = select.poll()
     waiting.register(heard, select.POLLIN)
     waiting.register(obey, select.POLLIN)
-    late_at = time.monotonic() + order["late_s"]
+    limits_of_all = _LimitsOfAll(order)
     while (status := _reap(child)) is None:
-        left_s = late_at - time.monotonic()
-        if left_s <= 0:
-            os.write(tell, b"late 0\n")
+        if beyond := limits_of_all.beyond():
+            os.write(tell, beyond)
             return
-        for descriptor, _ in waiting.poll(1000 * left_s):
+        for descriptor, _ in waiting.poll(limits_of_all.wait_ms()):
             if not os.read(descriptor, _CHUNK):
                 return
             if descriptor == obey:
                 ask_to_end()
     os.write(tell, _told(status))
+
+
+class _LimitsOfAll:
+    """What the command as a whole is held to; without a sandbox, where others' processes are seen too, its time."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._late_at = time.monotonic() + order["late_s"]
+        self._scales = Scales(order["memory"]) if order["fenced"] else None
+
+    def beyond(self) -> bytes:
+        """What to tell; nothing as long as all is well."""
+        if time.monotonic() >= self._late_at:
+            return b"late 0\n"
+        return b"heavy 0\n" if self._scales and self._scales.are_over() else b""
+
+    def wait_ms(self) -> float:
+        """Until there is something to look at."""
+        left_s = max(0.0, self._late_at - time.monotonic())
+        return 1000 * min(left_s, self._scales.wait_s() if self._scales else left_s)
 
 
 def _hear_of_children() -> int:

@@ -21,6 +21,8 @@ _MAKING: Final = sum(1 << bit for bit in (4, 5, 7, 8, 9, 10, 12))  # all but dev
 _MOVING, _CUTTING, _CONTROLLING = 1 << 13, 1 << 14, 1 << 15
 _FIRST: Final = (1 << 13) - 1
 _SINCE: Final = {2: _MOVING, 3: _CUTTING, 5: _CONTROLLING}  # version that brought the right
+# not zero: what is mapped of it for writing is memory that no limit counts
+_WRITTEN_DEVICES: Final = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 _TCP, _TCP_SINCE = 0b11, 4
 _OUTSIDE, _OUTSIDE_SINCE = 0b11, 6  # abstract sockets of, and signals to, whoever is not in this domain
 
@@ -31,12 +33,16 @@ def version() -> int:
 
 
 def restrict(writable: Iterable[str]) -> None:
-    """For this process and all it starts, for good: read everything that is mounted, write below these folders only."""
+    """For this process and all it starts, for good: read everything that is mounted, write below these folders, and to
+    devices that forget it.
+    """
     found = version()
     rights = _FIRST | sum(right for since, right in _SINCE.items() if since <= found)
     rules = _ruleset(found, rights)
     _allow(rules, "/", _LOOKING)
-    _allow(rules, "/dev", (_LOOKING | _WRITE | _CONTROLLING) & rights)
+    _allow(rules, "/dev", (_LOOKING | _CONTROLLING) & rights)
+    for device in _WRITTEN_DEVICES:
+        _allow(rules, device, _WRITE)
     for folder in writable:
         _allow(rules, folder, (_LOOKING | _WRITE | _MAKING | _MOVING | _CUTTING) & rights)
     kernel.prctl(kernel.SET_NO_NEW_PRIVS, 1)

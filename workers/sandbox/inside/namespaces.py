@@ -26,8 +26,9 @@ _WHOLE_TREE: Final = 0x8000
 _AT_CWD: Final = -100
 _KILL: Final = 9
 _CAPABILITIES_3: Final = 0x20080522
-_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
-_LINKS: Final = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+DEVICE_ROOM: Final = 65_536
+DEVICE_LINKS: Final = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _BEFORE: Final = "/before"  # where the host's root hangs while ours is made
 
 
@@ -140,10 +141,10 @@ def _set(target: str, attributes: int) -> None:
 
 def _make_devices() -> None:
     _make("/dev")
-    mount("tmpfs", "/dev", _NO_SUID, kind="tmpfs", options="mode=755,size=65536")
-    for name in _DEVICES:
+    mount("tmpfs", "/dev", _NO_SUID, kind="tmpfs", options=f"mode=755,size={DEVICE_ROOM}")
+    for name in DEVICES:
         _bind_file(f"/dev/{name}", f"/dev/{name}", _NO_SUID | _NO_EXEC)
-    for name, link in _LINKS.items():
+    for name, link in DEVICE_LINKS.items():
         os.symlink(link, f"/dev/{name}")
 
 

@@ -81,27 +81,46 @@ _REFUSED: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "sysfs": (139, None),
 }
 # answered as by a kernel without them, since programs have another way then
-_MISSING: Final[Mapping[str, tuple[int, int]]] = {
+_MISSING: Final[Mapping[str, tuple[int | None, int]]] = {
     # memory that is nobody's address space, so that no limit counts it
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "vmsplice": (278, 75),  # keeps a huge page whole for each few bytes in a pipe
+    "landlock_create_ruleset": (444, 444),
+    # of which the whole machine has so many
+    "io_setup": (206, 0),
+    # tell of those who look at a workspace
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+}
+# pages of a file that stay in a pipe, whole, when the file is gone; programs read and write instead
+_PINNING: Final[Mapping[str, tuple[int, int]]] = {
+    "splice": (275, 76),
+    "tee": (276, 77),
+    "sendfile": (40, 71),
 }
 _FALLOCATE: Final = (285, 47)  # takes room on the disk that neither a file's size nor the limit of it knows
 _MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _CLONE, _CLONE3, _SOCKET, _IOCTL = (56, 220), (435, 435), (41, 198), (16, 29)
+_PAIR, _OPTION, _CONTROL, _MAP = (53, 199), (54, 208), (72, 25), (9, 222)
 _NEWEST: Final = 452  # fchmodat2: the last call that was looked at
 _OTHER_NUMBERING: Final = 0x40000000  # x32
 _NAMESPACES: Final = 0x7E020080  # of clone(2): every CLONE_NEW* flag
 _UNIX: Final = 1
+_OF_ANY_SOCKET, _SEND_ROOM = 1, 7  # SOL_SOCKET, SO_SNDBUF
+_NOTIFY: Final = 1026  # F_NOTIFY: inotify's forerunner
+_ANONYMOUS, _SHARED = 0x20, 1  # such memory stays whole as long as one page of it is mapped
 _PREALLOCATE: Final = (0x40305828, 0x4030582A, 0x40305839)  # FS_IOC_RESVSP, RESVSP64, ZERO_RANGE: as fallocate
 _FEED_TERMINAL: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type on somebody's terminal
 
 _LOAD, _MATCH, _AT_LEAST, _ANY_BIT, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER_AT, _MACHINE_AT, _FIRST_AT, _SECOND_AT = 0, 4, 16, 24
+_NUMBER_AT, _MACHINE_AT, _FIRST_AT, _SECOND_AT, _THIRD_AT, _FOURTH_AT = 0, 4, 16, 24, 32, 40
 _ALLOW: Final = (_ANSWER, 0, 0, 0x7FFF0000)
 _KILL: Final = (_ANSWER, 0, 0, 0x80000000)
-_NOT_PERMITTED, _NO_SUCH_CALL, _NOT_SUPPORTED = 1, 38, 95
+_DONE, _NOT_PERMITTED, _INVALID, _NO_SUCH_CALL, _NOT_SUPPORTED, _NO_SUCH_FAMILY = 0, 1, 22, 38, 95, 97
 _SET_FILTER: Final = 22  # prctl: PR_SET_SECCOMP
 _MODE_FILTER: Final = 2
 
@@ -128,12 +147,17 @@ def program(machine: str) -> list[Instruction]:
         (_LOAD, 0, 0, _NUMBER_AT),
         *_unless_below(_OTHER_NUMBERING, _KILL),
         *_unless_below(_NEWEST + 1, _refuse(_NO_SUCH_CALL)),
-        *_all_refused(which),
-        *_each_refused(tuple(one[which] for one in _MISSING.values()), _NO_SUCH_CALL),
+        *_each_refused(_numbers(_REFUSED, which)),
+        *_each_refused(_numbers(_MISSING, which), _NO_SUCH_CALL),
+        *_each_refused(_numbers(_PINNING, which), _INVALID),
         *_when(_FALLOCATE[which], [_refuse(_NOT_SUPPORTED)]),
         *_when(_CLONE3[which], [_refuse(_NO_SUCH_CALL)]),  # its flags lie in memory; without it, C libraries use clone
         *_when(_CLONE[which], [(_LOAD, 0, 0, _FIRST_AT), (_ANY_BIT, 0, 1, _NAMESPACES), _refuse(1), _ALLOW]),
-        *_when(_SOCKET[which], [(_LOAD, 0, 0, _FIRST_AT), (_MATCH, 1, 0, _UNIX), _refuse(97), _ALLOW]),
+        *_when(_SOCKET[which], _unless_unix()),
+        *_when(_PAIR[which], _unless_unix()),
+        *_when(_OPTION[which], _keep_the_room()),
+        *_when(_CONTROL[which], [(_LOAD, 0, 0, _SECOND_AT), *_when(_NOTIFY, [_refuse(_INVALID)]), _ALLOW]),
+        *_when(_MAP[which], _unless_counted()),
         *_when(_IOCTL[which], [(_LOAD, 0, 0, _SECOND_AT), *_requests_refused(), _ALLOW]),
         _ALLOW,
     ]
@@ -144,8 +168,24 @@ def _refuse(number: int) -> Instruction:
     return _ANSWER, 0, 0, 0x00050000 | number
 
 
-def _all_refused(which: int) -> Iterator[Instruction]:
-    return _each_refused(tuple(number for one in _REFUSED.values() if (number := one[which]) is not None))
+def _numbers(calls: Mapping[str, tuple[int | None, int | None]], which: int) -> tuple[int, ...]:
+    return tuple(number for one in calls.values() if (number := one[which]) is not None)
+
+
+def _unless_unix() -> list[Instruction]:
+    return [(_LOAD, 0, 0, _FIRST_AT), (_MATCH, 1, 0, _UNIX), _refuse(_NO_SUCH_FAMILY), _ALLOW]
+
+
+def _keep_the_room() -> list[Instruction]:
+    """How much may wait in a socket stays as it is, and nobody is told: so it is where a system allows no more."""
+    room = [(_LOAD, 0, 0, _THIRD_AT), *_when(_SEND_ROOM, [_refuse(_DONE)]), _ALLOW]
+    return [(_LOAD, 0, 0, _SECOND_AT), *_when(_OF_ANY_SOCKET, room), _ALLOW]
+
+
+def _unless_counted() -> list[Instruction]:
+    """Memory that is mapped, unless it is shared and no file's."""
+    flags = [(_LOAD, 0, 0, _FOURTH_AT), (_ANY_BIT, 0, 2, _ANONYMOUS), (_ANY_BIT, 0, 1, _SHARED)]
+    return [*flags, _refuse(_NOT_PERMITTED), _ALLOW]
 
 
 def _requests_refused() -> Iterator[Instruction]:
