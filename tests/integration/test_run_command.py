@@ -315,18 +315,26 @@ def test_a_command_is_ended_that_fills_its_workspace(
     assert run.step().status == "in_doubt"
 
 
-def test_nothing_is_started_where_the_workspace_is_too_full_already(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A command that is quick may leave more than policy allows: it has ended before the first look."""
-    monkeypatch.setattr(filling, "FIRST_S", 1000.0)
+def test_a_command_that_leaves_too_much_behind_fails(bench: Workbench) -> None:
+    """It has ended before any look, and can move nothing out of sight any more."""
+    run = command(bench, "truncate -s 2000000 big", policy=STOP.model_copy(update={"workspace_bytes": 1_000_000}))
+    assert isinstance(run.deliver(), GivenUp)
+    assert (run.error()["kind"], run.step().status) == ("workspace_full", "in_doubt")
+    assert "the command has left too much" in run.error()["message"]
+
+
+def test_nothing_is_started_where_the_workspace_is_too_full_already(bench: Workbench) -> None:
     policy = STOP.model_copy(update={"workspace_bytes": 1_000_000})
-    fill, more = (
-        {"action": "run_command", "params": {"command": line}, "id": name}
-        for name, line in (("fill", "truncate -s 2000000 big"), ("more", "touch started"))
-    )
-    run = bench.planned(fill, more, policy=policy)
-    assert isinstance(run.deliver("fill"), Done)
-    assert isinstance(run.deliver("more"), GivenUp)
-    assert run.error("more")["kind"] == "workspace_full"
-    assert run.step("more").status == "failed"
+    run = command(bench, "touch started", policy=policy)
+    tree = Workspaces(bench.settings.home).open(run.ref.run_id, 1).path
+    (tree / "big").write_bytes(b"x" * 2_000_000)
+    assert isinstance(run.deliver(), GivenUp)
+    assert (run.error()["kind"], run.step().status) == ("workspace_full", "failed")
+    assert not (tree / "started").exists()
+
+
+def test_a_command_is_ended_that_takes_too_much_memory_altogether(bench: Workbench) -> None:
+    policy = STOP.model_copy(update={"command_memory_bytes": 48 << 20})
+    run = command(bench, "head -c 60000000 /dev/zero > /tmp/big; sleep 29", policy=policy, timeout_ms=30_000)
+    assert isinstance(run.deliver(), GivenUp)
+    assert (run.error()["kind"], run.step().status) == ("command_too_heavy", "in_doubt")

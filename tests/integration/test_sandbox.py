@@ -11,6 +11,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,9 @@ from tests.support.sandboxes import (
 from tests.support.waiting import eventually
 from workers import orphans
 from workers.outcomes import LeaseLost
-from workers.sandbox import host
-from workers.sandbox.jobs import Exited, Flooded, Job, SandboxFailed, Signalled, TimedOut
+from workers.sandbox import host, rungs
+from workers.sandbox.host import Host
+from workers.sandbox.jobs import Ended, Exited, Flooded, Job, SandboxFailed, Signalled, TimedOut, TooHeavy
 from workers.sandbox.ladder import find
 from workers.sandbox.ownership import hand_to
 from workers.sandbox.running import run
@@ -302,6 +304,25 @@ def test_other_processes_are_out_of_reach(sandbox: Box) -> None:
     assert int(said.split()[-1]) <= 5
 
 
+@pytest.mark.parametrize("scope", ["as here", "none"])
+def test_nothing_inside_interrupts_its_first_process(sandbox: Box, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+    """Before Linux 6.12 Landlock keeps no signal from it."""
+    if scope == "none":
+        monkeypatch.setattr(rungs, "_python", without_signal_scope)
+    ended = sandbox.run("kill -INT 1; kill -TERM 1; kill -HUP 1; sleep 0.2; echo still here")
+    assert (ended.end, ended.stdout.head) == (Exited(0), b"still here\n")
+    assert b"Traceback" not in ended.stderr.head
+
+
+PYTHON = rungs._python
+
+
+def without_signal_scope(host: Host, folder: str, module: str) -> tuple[str, ...]:
+    *start, begin = PYTHON(host, folder, module)
+    main = f"from inside.{module} import main"
+    return (*start, begin.replace(main, f"from inside import landlock; landlock._OUTSIDE_SINCE = 99; {main}"))
+
+
 def test_limits_hold_and_cannot_be_raised(sandbox: Box) -> None:
     assert sandbox.run("ulimit -n 4096").end != Exited(0)
     assert sandbox.run("ulimit -v unlimited").end != Exited(0)
@@ -338,20 +359,255 @@ def test_processes_that_its_user_has_already_are_not_the_command_s(tmp_path: Pat
     assert alive("sleep\x004721") == []
 
 
-def test_no_memory_and_no_room_is_had_beside_the_limits(sandbox: Box) -> None:
-    """Files in memory that are mapped nowhere, segments, and blocks that a file's size does not tell."""
-    program = """
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-print(libc.memfd_create(b"m", 0), ctypes.get_errno(), libc.shmget(0, 4096, 0o1600), ctypes.get_errno())
-file = os.open("f", os.O_CREAT | os.O_RDWR)
-print(libc.fallocate(file, 1, 0, 1 << 20), ctypes.get_errno())
-os.posix_fallocate(file, 0, 65536)
-print(os.fstat(file).st_size)
-"""
+def by_python(sandbox: Box, program: str, **limits: Any) -> Ended:
+    """A program of the workspace."""
     (sandbox.workspace / "try.py").write_text(program)
-    python = ladder().host.python
-    assert sandbox.said(f"{python} try.py").splitlines() == ["-1 38 -1 38", "-1 95", "65536"]
+    return sandbox.run(f"exec {ladder().host.python} try.py 2>&1", **limits)
+
+
+UNCOUNTED = """
+import ctypes, errno, mmap, os, platform, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+word = ctypes.c_ulong
+by_number = {"x86_64": (206, 253, 294), "aarch64": (0, 26, 26)}[platform.machine()]
+def told(name, answer):
+    refused = answer in (-1, ctypes.c_void_p(-1).value)
+    print(name, errno.errorcode[ctypes.get_errno()] if refused else "PASSED")
+read_end, write_end = os.pipe()
+file = os.open("f", os.O_CREAT | os.O_RDWR)
+os.write(file, b"12")
+piece = ctypes.create_string_buffer(b"piece")
+vector = (word * 2)(ctypes.addressof(piece), 5)
+told("memfd_create", libc.memfd_create(b"m", 0))
+told("shmget", libc.shmget(0, 4096, 0o1600))
+told("semget", libc.semget(0, 32, 0o1600))
+told("msgget", libc.msgget(0, 0o1600))
+told("vmsplice", libc.vmsplice(write_end, vector, word(1), 0))
+told("splice", libc.splice(file, ctypes.byref(word(0)), write_end, None, word(1), 0))
+told("tee", libc.tee(read_end, write_end, word(1), 0))
+told("sendfile", libc.sendfile(write_end, file, ctypes.byref(word(0)), word(1)))
+told("landlock", libc.syscall(word(444), (word * 1)(1), word(8), word(0)))
+for name, number in zip(("io_setup", "inotify_init", "inotify_init1"), by_number):
+    told(name, libc.syscall(word(number), word(1), ctypes.byref(word(0))))
+told("shared", libc.mmap(None, word(4096), 3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, -1, word(0)))
+told("fallocate", libc.fallocate(file, 1, word(0), word(1 << 20)))
+os.posix_fallocate(file, 0, 65536)
+print("size", os.fstat(file).st_size)
+"""
+
+
+def test_no_memory_and_no_room_is_had_beside_the_limits(sandbox: Box) -> None:
+    """Files in memory that are mapped nowhere, segments, semaphores, queues, rules, pages that stay in a pipe, shared
+    memory that stays whole for its last page, and blocks that a file's size does not tell.
+    """
+    missing = ("memfd_create", "shmget", "semget", "msgget", "vmsplice", "landlock", "io_setup")
+    expected = {
+        **dict.fromkeys((*missing, "inotify_init", "inotify_init1"), "ENOSYS"),
+        **dict.fromkeys(("splice", "tee", "sendfile"), "EINVAL"),
+        "shared": "EPERM",
+        "fallocate": "ENOTSUP",
+        "size": "65536",
+    }
+    said = by_python(sandbox, UNCOUNTED).stdout.head.decode()
+    assert dict(line.split() for line in said.splitlines()) == expected
+
+
+WATCHING = """
+import fcntl, os
+try:
+    fcntl.fcntl(os.open(".", os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_ACCESS)
+except OSError as fault:
+    print(fault.errno)
+"""
+
+
+def test_nobody_is_told_of_those_who_look_at_the_workspace(sandbox: Box) -> None:
+    """As by inotify, which the test above is refused: what moves behind a look is not counted."""
+    assert by_python(sandbox, WATCHING).stdout.head == b"22\n"
+
+
+def test_devices_are_those_that_keep_nothing(sandbox: Box) -> None:
+    """No terminals; and what is mapped of zero for writing is shared memory."""
+    names = ("null", "zero", "full", "random", "urandom", "fd", "stdin", "stdout", "stderr", "shm")
+    assert sorted(sandbox.said("ls /dev").split()) == sorted(names)
+    said = sandbox.said("head -c 3 /dev/zero | wc -c; echo x > /dev/null; : 3<> /dev/zero")
+    assert re.fullmatch(r"3\n.*/dev/zero: Permission denied\n", said)
+
+
+SOCKETS = """
+import socket
+for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET, socket.AF_VSOCK, 44):
+    for make in (socket.socket, socket.socketpair):
+        try:
+            make(family, socket.SOCK_DGRAM)
+        except OSError as fault:
+            print(fault.errno)
+one, other = socket.socketpair()
+before = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * before)
+one.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+same = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == before
+print(same, one.getsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED))
+"""
+
+
+def test_sockets_are_unix_ones_with_the_room_that_every_one_has(sandbox: Box) -> None:
+    assert by_python(sandbox, SOCKETS).stdout.head == b"97\n" * 12 + b"True 1\n"
+
+
+# ---- the memory of a whole command
+
+HEAVY = {
+    "processes": """
+import os, time
+for _ in range(5):
+    if not os.fork():
+        kept = b"x" * (50 << 20)
+        time.sleep(20)
+time.sleep(20)
+""",
+    "those that let nobody look": """
+import ctypes, os, time
+for _ in range(5):
+    if not os.fork():
+        ctypes.CDLL(None).prctl(4, 0)
+        kept = b"x" * (50 << 20)
+        time.sleep(20)
+time.sleep(20)
+""",
+    "page tables": """
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+for number in range(1, 16000):
+    ctypes.memset(libc.mmap(number << 31, 4096, 3, 0x32, -1, 0), 1, 1)
+time.sleep(20)
+""",
+    "connections that nobody accepts": """
+import socket, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("listener")
+listener.listen(4096)
+for _ in range(600):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect("listener")
+time.sleep(20)
+""",
+    "datagrams of senders that have gone": """
+import socket, time
+kept = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(60)]
+time.sleep(20)
+""",
+}
+HEAVY_BYTES = 128 << 20
+
+
+@pytest.mark.parametrize("what", HEAVY)
+def test_a_command_is_ended_that_takes_too_much_memory_altogether(sandbox: Box, what: str) -> None:
+    assert by_python(sandbox, HEAVY[what], memory_bytes=HEAVY_BYTES, timeout_s=15).end == TooHeavy()
+
+
+def test_what_lies_in_memory_counts(sandbox: Box) -> None:
+    big = "head -c 60000000 /dev/zero > /tmp/big; head -c 60000000 /dev/zero > /dev/shm/big; sleep 20"
+    many = "for one in /tmp /dev/shm; do cd $one; seq -f %0200.0f 16000 | xargs touch; done; sleep 20"
+    assert sandbox.run(big, memory_bytes=96 << 20, timeout_s=15).end == TooHeavy()
+    assert sandbox.run(many, memory_bytes=40 << 20, timeout_s=15).end == TooHeavy()
+
+
+def test_a_frozen_worker_s_command_is_held_to_its_memory_too(sandbox: Box) -> None:
+    def check() -> None:
+        if alive("sleep\x004722"):
+            eventually(lambda: not alive("sleep\x004722"), what="the end of the command")
+
+    line = "sleep 4722 & head -c 60000000 /dev/zero > /tmp/big; wait"
+    assert sandbox.run(line, memory_bytes=48 << 20, check=check).end == TooHeavy()
+
+
+SHARING = """
+import os, subprocess, time
+kept = b"x" * (60 << 20)
+children = []
+for _ in range(6):
+    child = os.fork()
+    if not child:
+        time.sleep(1.5)
+        os._exit(0)
+    children.append(child)
+began = time.monotonic()
+while time.monotonic() < began + 1.5:
+    subprocess.run(["true"])
+for child in children:
+    os.waitpid(child, 0)
+print("fine")
+"""
+
+
+def test_what_processes_share_counts_once(sandbox: Box) -> None:
+    """As after a fork; and a child that is about to become another program has no memory of its own."""
+    ended = by_python(sandbox, SHARING, memory_bytes=HEAVY_BYTES)
+    assert (ended.end, ended.stdout.head) == (Exited(0), b"fine\n")
+
+
+# ---- programs that somebody may want
+
+
+PROGRAMS = {
+    "multiprocessing": """
+import multiprocessing
+from multiprocessing import shared_memory
+if __name__ == "__main__":
+    for how in ("fork", "spawn", "forkserver"):
+        with multiprocessing.get_context(how).Pool(2) as pool:
+            assert pool.map(abs, (-1, -2)) == [1, 2]
+    with multiprocessing.Manager() as manager:
+        assert dict(manager.dict(a=1)) == {"a": 1}
+    one = shared_memory.SharedMemory(create=True, size=65536)
+    one.close()
+    one.unlink()
+    assert multiprocessing.Value("i", 3).value == 3
+""",
+    "asyncio": """
+import asyncio
+async def main():
+    process = await asyncio.create_subprocess_exec("echo", "hi", stdout=asyncio.subprocess.PIPE)
+    assert await process.communicate() == (b"hi\\n", None)
+    server = await asyncio.start_unix_server(lambda _, writer: writer.close(), "socket")
+    reader, _ = await asyncio.open_unix_connection("socket")
+    assert await reader.read() == b""
+asyncio.run(main())
+""",
+    "files": """
+import filecmp, mmap, shutil, sqlite3, sys
+shutil.copyfile(sys.executable, "copy")
+assert filecmp.cmp(sys.executable, "copy", shallow=False)
+with open("copy", "r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
+    mapped[0] = 1
+mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)[0] = 1
+with sqlite3.connect("records") as records:
+    records.execute("pragma journal_mode = wal")
+    records.execute("create table numbers (number)")
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_python_do_what_they_do_elsewhere(sandbox: Box, name: str) -> None:
+    ended = by_python(sandbox, PROGRAMS[name])
+    assert (ended.end, ended.stdout.head) == (Exited(0), b"")
+
+
+def test_programs_of_a_system_do_what_they_do_elsewhere(sandbox: Box) -> None:
+    """Pipelines, sorting with files beside, and following a file without being told of its changes."""
+    line = (
+        "set -e; seq 1 100000 | sort -R -S 512K | sort -n -S 512K | tail -n 1; cp /bin/sh copy; cmp /bin/sh copy;"
+        "(sleep 0.3; echo grown >> log) & : > log; timeout 3 tail -n +1 -s 0.1 -f log 2>&1 | grep -m 1 grown;"
+        "if command -v git > /dev/null; then git init -q repository; cd repository; echo 1 > file; git add file;"
+        "git -c user.name=n -c user.email=e commit -q -m first; git clone -q . ../clone; git log --format=%s;"
+        "else echo first; fi"
+    )
+    assert sandbox.said(line) == "100000\ngrown\nfirst\n"
 
 
 def test_files_in_memory_are_counted(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ OPEN_FILES: Final = 256
 class Limits:
     """timeout_s counts from the command's start; grace_s: from SIGTERM to the end of everything.
 
-    cpu_s, file_bytes: of each process; memory_bytes: of each, and in a sandbox of all together. kept_bytes: of the head, and of the tail, of each stream;
-    output_bytes: both streams together, then it is ended.
+    cpu_s, file_bytes: of each process; memory_bytes: of each, and in a sandbox of all together. kept_bytes: of the
+    head, and of the tail, of each stream; output_bytes: both streams together, then it is ended.
     """
 
     timeout_s: float

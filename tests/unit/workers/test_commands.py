@@ -8,12 +8,19 @@ import pytest
 from schemas.canonical import canonical_text
 from schemas.policy import Policy, Rung
 from workers.actions import commands
-from workers.actions.commands import CommandFlooded, CommandTimedOut, NoSandboxRung, RunCommand, run_command
+from workers.actions.commands import (
+    CommandFlooded,
+    CommandTimedOut,
+    CommandTooHeavy,
+    NoSandboxRung,
+    RunCommand,
+    run_command,
+)
 from workers.outcomes import PermanentError
 from workers.room import WorkspaceFull
 from workers.sandbox import ladder
 from workers.sandbox.host import Host
-from workers.sandbox.jobs import End, Ended, Exited, Flooded, Stream, TimedOut
+from workers.sandbox.jobs import End, Ended, Exited, Flooded, Stream, TimedOut, TooHeavy
 from workers.sandbox.ladder import Ladder
 from workers.testing import context
 
@@ -45,6 +52,13 @@ def test_too_much_output_names_field_setting_and_param() -> None:
     assert (type(loud), loud.path) == (CommandFlooded, "params.command")
     assert "3 bytes of output, at most 2 are allowed (command_output_bytes of the policy, MANDOR_COM" in loud.message
     assert loud.message.endswith("; on the rung namespaces")
+
+
+def test_too_much_memory_names_field_and_setting() -> None:
+    heavy = refusal(TooHeavy(), 1000, Policy(command_memory_bytes=2))
+    assert (type(heavy), heavy.path) == (CommandTooHeavy, "params.command")
+    assert "more than 2 bytes of memory (command_memory_bytes of the policy, MANDOR_COMMAND_MEM" in heavy.message
+    assert heavy.message.partition(" (")[0].startswith("the command was ended: all of it together took")
 
 
 def test_a_missing_sandbox_names_who_asked_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

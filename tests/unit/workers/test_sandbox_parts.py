@@ -14,9 +14,19 @@ from workers.sandbox.output import Kept
 
 ARCHITECTURE: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, KILLED, REFUSED = 0x7FFF0000, 0x80000000, 0x00050000
-NOT_PERMITTED, NO_SUCH_CALL, NOT_SUPPORTED, NO_SUCH_FAMILY = 1, 38, 95, 97
-UNCOUNTED: Final = {"x86_64": (319, 447, 29), "aarch64": (279, 447, 194)}  # memfd_create, memfd_secret, shmget
+NOT_PERMITTED, INVALID, NO_SUCH_CALL, NOT_SUPPORTED, NO_SUCH_FAMILY = 1, 22, 38, 95, 97
+# memfd_create, memfd_secret, shmget, semget, msgget, vmsplice, landlock_create_ruleset, io_setup
+UNCOUNTED: Final = {
+    "x86_64": (319, 447, 29, 64, 68, 278, 444, 206),
+    "aarch64": (279, 447, 194, 190, 186, 75, 444, 0),
+}
+WATCHES: Final = {"x86_64": (253, 294), "aarch64": (26,)}  # inotify_init, inotify_init1
+PINNING: Final = {"x86_64": (275, 276, 40), "aarch64": (76, 77, 71)}  # splice, tee, sendfile
 FALLOCATE: Final = {"x86_64": 285, "aarch64": 47}
+OPTIONS: Final = {
+    "x86_64": {"socketpair": 53, "setsockopt": 54, "fcntl": 72, "mmap": 9},
+    "aarch64": {"socketpair": 199, "setsockopt": 208, "fcntl": 25, "mmap": 222},
+}
 CALLS: Final = {
     "x86_64": {"read": 0, "mount": 165, "clone": 56, "clone3": 435, "socket": 41, "ioctl": 16, "mknodat": 259},
     "aarch64": {"read": 63, "mount": 40, "clone": 220, "clone3": 435, "socket": 198, "ioctl": 29, "mknodat": 33},
@@ -57,10 +67,36 @@ def test_the_filter_refuses_what_leads_out_and_lets_the_rest_pass(machine: str) 
 
 @pytest.mark.parametrize("machine", sorted(CALLS))
 def test_memory_and_room_that_no_limit_counts_are_refused_as_if_the_kernel_had_none(machine: str) -> None:
-    assert [judge(machine, number) for number in UNCOUNTED[machine]] == [REFUSED | NO_SUCH_CALL] * 3
+    assert {judge(machine, number) for number in UNCOUNTED[machine]} == {REFUSED | NO_SUCH_CALL}
+    assert {judge(machine, number) for number in PINNING[machine]} == {REFUSED | INVALID}
     assert judge(machine, FALLOCATE[machine]) == REFUSED | NOT_SUPPORTED
     requests = [judge(machine, CALLS[machine]["ioctl"], 3, how) for how in (0x40305828, 0x4030582A, 0x40305839)]
     assert requests == [REFUSED | NOT_SUPPORTED] * 3
+
+
+@pytest.mark.parametrize("machine", sorted(CALLS))
+def test_who_looks_at_a_workspace_is_told_to_nobody(machine: str) -> None:
+    assert {judge(machine, number) for number in WATCHES[machine]} == {REFUSED | NO_SUCH_CALL}
+    control = OPTIONS[machine]["fcntl"]
+    assert [judge(machine, control, 3, how) for how in (1026, 1, 1031)] == [REFUSED | INVALID, ALLOWED, ALLOWED]
+
+
+@pytest.mark.parametrize("machine", sorted(CALLS))
+def test_pairs_are_of_unix_sockets_and_keep_the_room_they_have(machine: str) -> None:
+    pair, option = OPTIONS[machine]["socketpair"], OPTIONS[machine]["setsockopt"]
+    assert [judge(machine, pair, family) for family in (1, 2, 40)] == [ALLOWED, *[REFUSED | NO_SUCH_FAMILY] * 2]
+    assert judge(machine, option, 3, 1, 7) == REFUSED, "with 0: that it was done"
+    assert judge(machine, option, 3, 1, 16) == judge(machine, option, 3, 6, 7) == ALLOWED
+
+
+@pytest.mark.parametrize("machine", sorted(CALLS))
+def test_mapped_memory_is_a_file_s_or_one_process_s_own(machine: str) -> None:
+    shared, private, anonymous = 1, 2, 0x20
+    answers = [
+        judge(machine, OPTIONS[machine]["mmap"], 0, 4096, 3, flags)
+        for flags in (shared, private, private | anonymous, shared | anonymous, 3 | anonymous | 0x4000)
+    ]
+    assert answers == [ALLOWED] * 3 + [REFUSED | NOT_PERMITTED] * 2
 
 
 @pytest.mark.parametrize("machine", sorted(CALLS))

@@ -147,7 +147,7 @@ class _LimitsOfAll:
     """What the command as a whole is held to; without a sandbox, where others' processes are seen too, its time."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        self._late_at = time.monotonic() + order["late_s"]
+        self._late_at: float = time.monotonic() + order["late_s"]
         self._scales = Scales(order["memory"]) if order["fenced"] else None
 
     def beyond(self) -> bytes:

@@ -17,7 +17,7 @@ from . import kernel
 
 _FIRST_S: Final = 0.1  # most commands have ended by then
 _APART_S: Final = 0.1  # and up to twice as much more, so that no command knows when the next look comes
-_SHARE: Final = 10  # looks take at most a tenth of the time, however much there is
+_SHARE: Final = 10  # looks take at most a tenth of a processor, however much there is
 _OWN: Final = frozenset({"RssAnon", "VmSwap", "VmPTE"})
 _OWN_ONCE: Final = frozenset({"Pss_Anon", "SwapPss"})
 _FILE: Final = 1536  # bytes of a file in memory with a long name and nothing in it
@@ -44,12 +44,12 @@ class Scales:
 
     def are_over(self) -> bool:
         """Whether a look was due and found more than there may be."""
-        began = time.monotonic()
-        if began < self._look_at:
+        if self.wait_s() > 0:
             return False
+        began = time.process_time()
         is_over = self._taken() > self._most
-        now = time.monotonic()
-        self._look_at = now + max(_APART_S * (1 + os.urandom(1)[0] / 128), _SHARE * (now - began))
+        apart_s = _APART_S * (1 + os.urandom(1)[0] / 128)
+        self._look_at = time.monotonic() + max(apart_s, _SHARE * (time.process_time() - began))
         return is_over
 
     def _taken(self) -> int:

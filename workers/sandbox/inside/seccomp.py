@@ -81,7 +81,7 @@ _REFUSED: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "sysfs": (139, None),
 }
 # answered as by a kernel without them, since programs have another way then
-_MISSING: Final[Mapping[str, tuple[int | None, int]]] = {
+_MISSING: Final[Mapping[str, tuple[int | None, int | None]]] = {
     # memory that is nobody's address space, so that no limit counts it
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
