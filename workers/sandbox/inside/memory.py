@@ -18,11 +18,12 @@ from . import kernel
 _FIRST_S: Final = 0.1  # most commands have ended by then
 _APART_S: Final = 0.1  # and up to twice as much more, so that no command knows when the next look comes
 _SHARE: Final = 10  # looks take at most a tenth of a processor, however much there is
-_OWN: Final = frozenset({"RssAnon", "VmSwap", "VmPTE"})
-_OWN_ONCE: Final = frozenset({"Pss_Anon", "SwapPss"})
+_OWN: Final = frozenset({b"RssAnon", b"VmSwap", b"VmPTE"})
+_OWN_ONCE: Final = frozenset({b"Pss_Anon", b"SwapPss"})
+_TABLES, _ADDRESSES = b"VmPTE", b"VmSize"
 _FILE: Final = 1536  # bytes of a file in memory with a long name and nothing in it
 _MAPPING: Final = 256
-_MAPPINGS_AT_MOST: Final = 4096 // _MAPPING  # a page is the least that is mapped
+_PER_MAPPING: Final = 4096 // _MAPPING  # a page is the least that is mapped
 _DATAGRAMS: Final = b"0002"
 _WAITING_DATAGRAMS: Final = 11  # of as many senders, each with a room of its own
 _COMPARE: Final = {"x86_64": 312, "aarch64": 272}  # kcmp(2)
@@ -66,8 +67,8 @@ class Scales:
 def _own(pid: int) -> int:
     """At most; it may have gone."""
     with suppress(OSError):
-        told = _kib(f"/proc/{pid}/status", _OWN | {"VmSize"})
-        mappings = told.pop("VmSize", 0) // _MAPPINGS_AT_MOST
+        told = _kib(f"/proc/{pid}/status", _OWN | {_ADDRESSES})
+        mappings = told.pop(_ADDRESSES, 0) // _PER_MAPPING
         return 1024 * (sum(told.values()) + mappings)
     return 0
 
@@ -76,7 +77,7 @@ def _own_once(pid: int) -> int:
     """With its part of what it shares with others; all of it where it lets nobody look."""
     try:
         shared = sum(_kib(f"/proc/{pid}/smaps_rollup", _OWN_ONCE).values())
-        tables = _kib(f"/proc/{pid}/status", {"VmPTE"}).get("VmPTE", 0)
+        tables = _kib(f"/proc/{pid}/status", {_TABLES}).get(_TABLES, 0)
         return 1024 * (shared + tables) + _MAPPING * _lines(f"/proc/{pid}/maps")
     except OSError:
         return _own(pid)
@@ -97,9 +98,10 @@ def _is_same_memory(pid: int, other: int) -> bool:
     return False
 
 
-def _kib(path: str, names: "frozenset[str] | set[str]") -> dict[str, int]:
-    with open(path) as told:
-        pairs = (line.split(":", 1) for line in told if ":" in line)
+def _kib(path: str, names: "frozenset[bytes] | set[bytes]") -> dict[bytes, int]:
+    """Bytes: a process may have any name."""
+    with open(path, "rb") as told:
+        pairs = (line.split(b":", 1) for line in told if b":" in line)
         return {name: int(rest.split()[0]) for name, rest in pairs if name in names}
 
 
