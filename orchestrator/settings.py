@@ -102,7 +102,9 @@ class Settings(BaseSettings):
     )
     command_time_s: Seconds = Field(30.0, description="how long a command may run, whatever its step says")
     command_cpu_s: Count = Field(30, description="processor time of each process of a command, its threads together")
-    command_memory_bytes: Count = Field(512 * 1024 * 1024, description="address space of each process of a command")
+    command_memory_bytes: Count = Field(
+        512 * 1024 * 1024, description="address space of each process of a command, and memory of all together"
+    )
     command_processes: Count = Field(64, description="processes and threads of a command at a time")
     command_output_bytes: Count = Field(64 * 1024 * 1024, description="output of a command; beyond it, it is ended")
     command_file_bytes: Count = Field(256 * 1024 * 1024, description="largest file that a command writes")

@@ -45,8 +45,8 @@ class SandboxFailed(Occurrence):
 
 @dataclass(frozen=True, slots=True)
 class CommandRun(Occurrence):
-    """A command was started and has ended. outcome: exit, signal, timed_out or flooded; ended: by its workspace's
-    quota or with its attempt, perhaps before its first line.
+    """A command was started and has ended. outcome: exit, signal, timed_out, flooded or too_heavy; ended: by its
+    workspace's quota, or with its attempt, perhaps before its first line.
     """
 
     event = "command.run"
