@@ -17,7 +17,7 @@ from tests.support.sandboxes import alive
 from tests.support.sandboxes import ladder as whole_ladder
 from tests.support.servers import Server
 from tests.support.workbench import Run, Workbench, workbench
-from workers import filling, workspace
+from workers import workspace
 from workers.actions import commands
 from workers.actions.commands import SandboxUnavailable, run_command
 from workers.belonging import alone
