@@ -5,13 +5,14 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 FOLDER: Final = "MANDORS_FAULTS"  # environment: where pipe, log and orders lie; no setting of Mandor's, hence the S
 PIPE: Final = "witness.pipe"
@@ -67,8 +68,26 @@ def write(pipe: Path, line: bytes) -> None:
 
 
 def fingerprint(params: BaseModel) -> str:
-    """What tells the inputs of one step from those of another."""
-    return hashlib.sha256(params.model_dump_json().encode()).hexdigest()[:16]
+    """What tells the inputs of one step from those of another, in whichever process: of what was given, not of what
+    validation adds, and whatever the order in which a process has its sets.
+    """
+    return hashlib.sha256(_text(_plain(params)).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {name: _plain(getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, Mapping):
+        return {_text(_plain(key)): _plain(one) for key, one in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(_text(_plain(one)) for one in value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return to_jsonable_python(value, fallback=lambda unknown: type(unknown).__qualname__)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 class Log:
