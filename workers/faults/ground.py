@@ -35,6 +35,7 @@ class Ground:
         self.hands = hands
         self.log = Log(folder)
         self.patience_s = 60.0  # how long anything may take
+        self.run_s = 0.0  # how long a run takes without faults
         self._given: list[Order] = []
         self._handled: set[int] = set()
 

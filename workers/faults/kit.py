@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 REHEARSAL_S: Final = 300.0
 RECOVERY_S: Final = 60.0
+BOUND_MS: Final = round(1000 * (LEASE_S + 2 * SWEEP_S))
 TIMES: Final = 4  # a run with faults may take so many times as long as one without, besides what recovery takes
 
 
@@ -79,8 +80,7 @@ def play(options: Options, screen: Screen) -> Report:
             with screen.during(f"{name}: {TITLES[name]}"):
                 outcomes.append(_outcome(floor, Scene(name, options.seed), audit))
             screen.judged(outcomes[-1])
-    bound_ms = round(1000 * (LEASE_S + 2 * SWEEP_S))
-    return Report(options.seed, options.subject, bound_ms, tuple(outcomes))
+    return Report(options.seed, options.subject, BOUND_MS, tuple(outcomes))
 
 
 def _rehearse(floor: "Floor", options: Options) -> None:
@@ -89,7 +89,8 @@ def _rehearse(floor: "Floor", options: Options) -> None:
     floor.patience_s = REHEARSAL_S
     floor.announce(scene, 1)
     rehearse(floor, scene)
-    floor.patience_s = RECOVERY_S + TIMES * (time.monotonic() - began)
+    floor.run_s = time.monotonic() - began
+    floor.patience_s = RECOVERY_S + TIMES * floor.run_s
 
 
 def _outcome(floor: "Floor", scene: Scene, audit: Audit) -> Outcome:
@@ -124,7 +125,7 @@ def _judged(floor: "Floor", scene: Scene, audit: Audit, seconds: float) -> Outco
 
     facts = gather(floor, scene)
     complaints = tuple(audit(scene.run_ids()))
-    return judge(scene, TITLES[scene.name], facts, seconds, complaints)
+    return judge(scene, TITLES[scene.name], facts, seconds, complaints, BOUND_MS)
 
 
 def _said(wrong: MandorError) -> str:

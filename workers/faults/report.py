@@ -8,13 +8,13 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from schemas.states import EffectClass, StepStatus
-from workers.faults.invariants import RunFacts, Violation, broken, moves
+from workers.faults.invariants import EXHAUSTED, IN_DOUBT, RunFacts, Violation, broken, moves
 from workers.faults.orders import Order
 from workers.faults.scene import UNDONE, Fault, Scene, Wanted
 
-IN_DOUBT, EXHAUSTED = "in_doubt", "retry_exhausted"
 ENDED_BY: Final = ("in_doubt", "step_failed")  # a step, which the run's reason names
 NOT_DONE: Final = "harm not done"
+PATIENCE: Final = 2  # times a lease and two sweeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +64,24 @@ class Report:
 
 
 def judge(
-    scene: Scene, title: str, facts: Sequence[RunFacts], seconds: float, complaints: Sequence[str] = ()
+    scene: Scene,
+    title: str,
+    facts: Sequence[RunFacts],
+    seconds: float,
+    complaints: Sequence[str] = (),
+    bound_ms: int | None = None,
 ) -> Outcome:
-    """Hold what is known of a scenario's runs against what is promised. complaints: of whoever looked outside."""
+    """Hold what is known of a scenario's runs against what is promised. complaints: of whoever looked outside;
+    bound_ms: a lease and two sweeps, None where recoveries are judged by others.
+    """
     wanted = {run.run_id: run for run in scene.runs}
-    excused = {run.run_id for run in facts if is_excused(run)}
+    excused = {run.run_id for run in facts if is_excused(run, scene.faults)}
     given_up = {(run.run_id, step_id) for run in facts for step_id in not_undone(run)}
     violations = [
         *(one for run in facts for one in broken(run)),
         *(one for run in facts if run.run_id not in excused for one in unexpected(run, wanted[run.run_id])),
         *(missed(order) for order in scene.missed if order.run_id not in excused and order.about not in given_up),
+        *(too_slow(scene, facts, bound_ms) if bound_ms else ()),
         *(Violation(scene.name, "other", "", text) for text in scene.wrong),
         *(Violation("audit", "other", "", text) for text in complaints),
     ]
@@ -107,17 +115,23 @@ def not_undone(run: RunFacts) -> Iterator[str]:
     return (step.id for step in run.steps if step.status == StepStatus.COMPENSATION_FAILED)
 
 
-def is_excused(run: RunFacts) -> bool:
+def is_excused(run: RunFacts, faults: Sequence[Fault]) -> bool:
     """Whether it ended by a `once` step of which nobody knows, which is not run again; or by one that has had the only
-    attempt it is given. What ends it for another reason is no excuse, whatever else is in doubt.
+    attempt it is given. What ends it for another reason is no excuse, whatever else is in doubt, nor is a step that
+    nobody has harmed.
     """
     cause, _, step_id = run.reason.partition(":")
     step = next((one for one in run.steps if one.id == step_id), None)
-    if step is None or cause not in ENDED_BY or run.status not in UNDONE:
+    harmed = any(fault.interrupts and _may_have_met(fault, run, step_id) for fault in faults)
+    if step is None or not harmed or cause not in ENDED_BY or run.status not in UNDONE:
         return False
     reasons = run.letters.get(step_id, ())
     doubtful = step.effect == EffectClass.ONCE and IN_DOUBT in reasons
     return doubtful or (step.max_attempts == 1 and EXHAUSTED in reasons)
+
+
+def _may_have_met(fault: Fault, run: RunFacts, step_id: str) -> bool:
+    return fault.run_id in ("", run.run_id) and fault.step_id in (None, step_id)
 
 
 def effects_of(facts: Sequence[RunFacts]) -> dict[str, int]:
@@ -131,12 +145,28 @@ def effects_of(facts: Sequence[RunFacts]) -> dict[str, int]:
 
 def recoveries(faults: Sequence[Fault], facts: Sequence[RunFacts]) -> Iterator[Recovery]:
     """How long it took until what was interrupted moved on."""
+    return (Recovery(fault.text, ms) for fault, ms in _recovered(faults, facts))
+
+
+def too_slow(scene: Scene, facts: Sequence[RunFacts], bound_ms: int) -> Iterator[Violation]:
+    """Recoveries that took longer than the bound allows, and twice that for a machine that has other work. A probe that
+    is to be asked waits its turn, behind whatever else workers have.
+    """
+    most_ms = PATIENCE * bound_ms + round(1000 * scene.spare_s)
+    asked = {(run.run_id, step.id) for run in facts for step in run.steps if step.has_probe}
+    for fault, ms in _recovered(scene.faults, facts):
+        if ms > most_ms and (fault.run_id, fault.step_id) not in asked:
+            text = f"{fault.text}: it moved again after {_seconds(ms)}, where {_seconds(most_ms)} are enough"
+            yield Violation("recovery", "stuck", fault.run_id, text)
+
+
+def _recovered(faults: Sequence[Fault], facts: Sequence[RunFacts]) -> Iterator[tuple[Fault, int]]:
     by_id = {run.run_id: run for run in facts}
     for fault in faults:
         run = by_id.get(fault.run_id)
         at = _next_move(run, fault) if run is not None and fault.interrupts else None
         if at is not None:
-            yield Recovery(fault.text, at - fault.at)
+            yield fault, at - fault.at
 
 
 def _next_move(run: RunFacts, fault: Fault) -> int | None:

@@ -22,7 +22,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something done on purpose, at that time (ms since the epoch). step_id: None for what was done to a whole run.
+    """Something done on purpose, at that time (ms since the epoch). run_id: empty for what met whatever was there;
+    step_id: None for what was done to a whole run.
 
     interrupts: something stops by it, and recovers.
     """
@@ -37,7 +38,7 @@ class Fault:
 @dataclass
 class Scene:
     """One scenario under way. draw: all that is left to chance comes from it, so that a seed says it again. missed:
-    orders that nobody has carried out.
+    orders that nobody has carried out. spare_s: what a recovery may take here beside leases and sweeps.
     """
 
     name: str
@@ -46,8 +47,8 @@ class Scene:
     runs: list[Wanted] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    again: dict[str, int] = field(default_factory=dict)
     missed: list[Order] = field(default_factory=list)
+    spare_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.draw = Random(f"{self.seed}:{self.name}")  # a draw that can be repeated

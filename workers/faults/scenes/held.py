@@ -57,6 +57,7 @@ def _freeze(floor: Floor, scene: Scene, *, until_over: bool) -> None:
     hold_anywhere(floor, scene, floor.announce(scene, SLOTS * len(STEP_WORKERS)))
     worker = floor.fullest(scene)
     floor.hands.freeze(worker)
+    scene.fault(f"{worker} frozen", "")  # what does not hold may be under way in it, too
     asleep = {act: _fence(floor, act) for act in floor.held_by(scene, worker)}
     for act in asleep:
         scene.fault(f"{worker} frozen, {act.details['place']}", act.run_id, act.step_id)
@@ -87,6 +88,7 @@ def _step(floor: Floor, act: Act) -> StepView:
 
 def without_end(floor: Floor, scene: Scene) -> None:
     """S9. Their time limit is short; who holds the interpreter cannot renew, nor end itself."""
+    scene.spare_s = HANG_LIMIT_S + floor.settings.stop_grace_s
     runs = floor.announce(scene, 4, limits={"timeout_s": HANG_LIMIT_S})
     floor.order(_stuck(floor, scene, run, number) for number, run in enumerate(runs))
     floor.submit(runs)

@@ -56,6 +56,7 @@ def whole_worker(floor: Floor, scene: Scene) -> None:
     lost = floor.held_by(scene, worker)
     floor.order([])
     floor.hands.kill(worker)
+    scene.fault(f"{worker} killed", "")  # what does not hold may be under way in it, too
     for act in lost:
         scene.fault(f"{worker} killed, {act.details['place']}", act.run_id, act.step_id)
     floor.let_go(floor.holding(scene))

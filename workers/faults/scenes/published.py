@@ -12,6 +12,7 @@ from workers.faults.scene import SUCCEEDED, UNDONE, Scene, Wanted
 
 SIDES: Final = ("sending", "sent")
 ACCEPTED: Final = (("submit", "accepting"), ("submit", "accepted"))
+BACKLOG_S: Final = 30.0  # a message is called lost once one that was sent so much later was claimed
 LONG_MS: Final = 30_000  # an attempt with a shorter limit does not live to be woken
 
 
@@ -27,6 +28,7 @@ def around_publishes(floor: Floor, scene: Scene) -> None:
     """S12. One run for each message of a run's life and each side of its publish; whoever sends it dies there. Two
     kinds are sent only about attempts that are frozen: their runs come first, the others when those have ended.
     """
+    scene.spare_s = BACKLOG_S + floor.run_s
     asked, late = _asked_after(floor, scene), _come_late(floor, scene)
     others = [*_to_success(floor, scene), *_to_undoing(floor, scene)]
     floor.order(order for ended in (*asked, *late, *others) for order in ended.orders)

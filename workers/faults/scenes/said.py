@@ -87,7 +87,6 @@ def two_operators(floor: Floor, scene: Scene) -> None:
     floor.order([])
     for run in runs:
         scene.nuisance("started over twice", run.run_id, last)
-        scene.again[run.run_id] = 1
         _retry_at_once(run.run_id)
     floor.until_over(scene)
     for run in runs:
