@@ -286,29 +286,30 @@ def _of_class(run: RunFacts, effect: EffectClass) -> Iterator[StepFacts]:
 
 
 def _transactions(run: RunFacts) -> Found:
-    yield from _more_than_once(run, EffectClass.TRANSACTIONAL, "was applied")
-
-
-def _more_than_once(run: RunFacts, effect: EffectClass, verb: str) -> Found:
-    for step in _of_class(run, effect):
+    for step in _of_class(run, EffectClass.TRANSACTIONAL):
         times = len(_acts(run, step, ACTED))
         if times > 1:
-            yield "duplicate", f"{step.id} ({step.action}, {effect}) {verb} {times} times"
+            yield "duplicate", f"{step.id} ({step.action}, transactional) was applied {times} times"
 
 
 def _starts(run: RunFacts) -> Found:
-    yield from _more_than_once(run, EffectClass.ONCE, "acted")
     for step in _of_class(run, EffectClass.ONCE):
-        for fence in _undenied(run, step):
-            yield (
-                "duplicate",
-                f"{step.id} ({step.action}, once) was begun again, as if fence {fence} had done nothing",
-            )
+        yield from _starts_of_once(run, step)
     yield from _lying_probes(run)
     for step in _of_class(run, EffectClass.KEYED):
         keys = {act.key for act in _acts(run, step, BEGAN)}
         if len(keys) > 1:
             yield "duplicate", f"{step.id} ({step.action}, keyed) was asked for under {len(keys)} keys"
+
+
+def _starts_of_once(run: RunFacts, step: StepFacts) -> Found:
+    """What has happened twice; else what might have, though it did not this time."""
+    times = len(_acts(run, step, ACTED))
+    if times > 1:
+        yield "duplicate", f"{step.id} ({step.action}, once) acted {times} times"
+        return
+    for fence in _undenied(run, step):
+        yield "duplicate", f"{step.id} ({step.action}, once) was begun again, as if fence {fence} had done nothing"
 
 
 def _undenied(run: RunFacts, step: StepFacts) -> Iterator[int]:
