@@ -105,6 +105,25 @@ def test_guards_that_do_not_hold_are_found(kit: Kit) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("workers", "scenario", "seed", "found"),
+    [("credulous", "S5", "12113", ("I6", "duplicate")), ("boastful", "S3", "17826", ("I10", "loss"))],
+)
+def test_an_effect_that_happens_twice_or_never_is_found(
+    kit: Kit, workers: str, scenario: str, seed: str, found: tuple[str, str]
+) -> None:
+    """Nothing but the log of effects can say so, and of each of them: in their runs' histories nothing is amiss."""
+    plan = kit.folder / "plan.json"
+    plan.write_text(plan_text(step("faults.send", "send", order="x")))
+    driven = ("--actions", f"workers.faults.example,tests.support.{workers}", "--plan", str(plan))
+    code, told = kit.call("--scenario", scenario, "--seed", seed, *driven)
+    assert code == 1
+    said = told["certificate"]
+    assert {(one["invariant"], one["sort"]) for one in told["scenarios"][0]["violations"]} == {found}
+    assert said["duplicates"] + said["losses"] >= abs(said["effects"]["once"] - sum(said["runs"].values())) > 0
+
+
+@pytest.mark.full
 def test_a_probe_that_lies_is_found_and_what_an_audit_finds_is_a_violation(kit: Kit) -> None:
     plan = kit.folder / "plan.json"
     plan.write_text(plan_text(step("test.lie", "lie", to="you")))
