@@ -15,7 +15,7 @@ Audit: TypeAlias = Callable[[Sequence[str]], Iterable[str]]  # run ids of a scen
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """A planner or a ready plan, in this context. context None: one for each run, made up. One for a planner may name its
+    """A planner or a ready plan, in this context. context None: one for each run, made up. A planner's may name the
     run; a ready plan is made for one that does not change.
     """
 
