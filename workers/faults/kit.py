@@ -1,9 +1,11 @@
 """Plays the scenarios: an installation that is thrown away, a rehearsal in it, then one scenario after the other."""
 
 import time
+import traceback
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from orchestrator.errors import MandorError
 from orchestrator.local.interrupts import Interrupts
@@ -18,9 +20,16 @@ from workers.faults.titles import TITLES
 if TYPE_CHECKING:
     from workers.faults.floor import Floor
 
+Answer = TypeVar("Answer")
 REHEARSAL_S: Final = 300.0
 RECOVERY_S: Final = 60.0
 TIMES: Final = 4  # a run with faults may take so many times as long as one without, besides what recovery takes
+
+
+class AuditFailed(MandorError):
+    """What was asked about the world outside has given no answer that could be used."""
+
+    kind = "audit_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +102,47 @@ def _rehearse(floor: "Floor", options: Options) -> None:
 
 
 def _outcome(floor: "Floor", scene: Scene, audit: Audit) -> Outcome:
-    """Play one scenario and judge it. What could not be played is a failure too."""
-    began, title = time.monotonic(), TITLES[scene.name]
-    error = _played(floor, scene)
+    """Play one scenario and judge it. What could not be played or looked at is a failure too, and no end of the others."""
+    from workers.faults.facts import gather
+
+    began, title, errors = time.monotonic(), TITLES[scene.name], list[str]()
+    _tried(errors, lambda: _play(floor, scene))
     seconds = round(time.monotonic() - began, 1)
+    facts = _tried(errors, lambda: gather(floor, scene))
+    complaints = _tried(errors, lambda: asked(audit, scene.run_ids()))
+    error = "; ".join(errors) or None
+    if facts is None:
+        return Outcome(scene.name, title, seconds, error=error)
+    return replace(judge(scene, title, facts, seconds, complaints or ()), error=error)
+
+
+def _tried(errors: list[str], work: Callable[[], Answer]) -> Answer | None:
+    """What it answers. None: it raised, and that is noted; of what nobody has foreseen the traceback is shown besides."""
     try:
-        return replace(_judged(floor, scene, audit, seconds), error=error)
+        return work()
     except MandorError as wrong:
-        return Outcome(scene.name, title, seconds, error=error or _said(wrong))
+        errors.append(f"{wrong.kind}: {wrong.message}")
+    except Exception as wrong:  # noqa: BLE001  # a user's code, or ours, over one of many scenarios
+        traceback.print_exception(wrong)
+        errors.append(f"{type(wrong).__name__}: {wrong}")
+    return None
 
 
-def _played(floor: "Floor", scene: Scene) -> str | None:
-    """Play it; answers why it could not be."""
+def _play(floor: "Floor", scene: Scene) -> None:
     from workers.faults.scenes.all import SCENES
 
     try:
         floor.until(floor.hands.all_ready, "everybody is ready", READY_S)
         SCENES[scene.name](floor, scene)
         floor.note_missed(scene)
-    except MandorError as wrong:
-        return _said(wrong)
     finally:
         floor.order([])
         floor.let_go(floor.holding(scene))
-    return None
 
 
-def _judged(floor: "Floor", scene: Scene, audit: Audit, seconds: float) -> Outcome:
-    from workers.faults.facts import gather
-
-    facts = gather(floor, scene)
-    complaints = tuple(audit(scene.run_ids()))
-    return judge(scene, TITLES[scene.name], facts, seconds, complaints)
-
-
-def _said(wrong: MandorError) -> str:
-    return f"{wrong.kind}: {wrong.message}"
+def asked(audit: Audit, run_ids: list[str]) -> tuple[str, ...]:
+    """What is wrong outside. AuditFailed: its answer is no texts."""
+    found: object = audit(run_ids)
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise AuditFailed(f"--audit answered {found!r}, where texts are wanted, one for each thing that is wrong")
+    return tuple(str(one) for one in found)

@@ -66,7 +66,7 @@ def _to_undoing(floor: Floor, scene: Scene) -> Iterable[Ended]:
 
 def _asked_after(floor: Floor, scene: Scene) -> Iterable[Ended]:
     """`close`: a supervisor has the action asked what became of an attempt."""
-    step = next((step for step in floor.steps if has_probe(step)), None)
+    step = next((step for step in floor.steps if has_probe(step) and step.limit_ms >= LONG_MS), None)
     return _frozen(floor, scene, "close", step, SUCCEEDED)
 
 
