@@ -81,6 +81,11 @@ class Ground:
         done = {act.details["order"] for act in self.ordered(scene)}
         scene.missed += [order for order in self._given if order.name not in done]
 
+    def came(self, run_id: str, message: str, step_id: str = "") -> list[Act]:
+        """Each time that a worker has begun with this message of the run."""
+        of_run = self.log.acts(run_ids=[run_id], what="came")
+        return [act for act in of_run if (act.details["message"], act.step_id) == (message, step_id)]
+
     def until_told(self) -> None:
         """Until the witness has written down all that it was told so far."""
         mark = self.log.mark()

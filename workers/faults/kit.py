@@ -1,10 +1,12 @@
 """Plays the scenarios: an installation that is thrown away, a rehearsal in it, then one scenario after the other."""
 
+import secrets
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, redirect_stdout
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from orchestrator.errors import MandorError
@@ -36,7 +38,7 @@ class AuditFailed(MandorError):
 class Options:
     """What to play. actions: modules, separated by commas, None for the kit's example; planner, plan, context: as a
     submission has them. audit: `module:function` that is asked after each scenario what is wrong with the world
-    outside. keep: leave the home where it is.
+    outside. keep: leave the home where it is. call: what no other call's runs have in their names.
     """
 
     scenarios: tuple[str, ...]
@@ -47,6 +49,7 @@ class Options:
     context: dict[str, Any] | None = None
     audit: str | None = None
     keep: bool = False
+    call: str = field(default_factory=lambda: secrets.token_hex(4))
 
     @property
     def subject(self) -> str:
@@ -72,7 +75,12 @@ class Screen(Protocol):
 
 
 def play(options: Options, screen: Screen) -> Report:
-    """Play and judge. MandorError: it could not begin."""
+    """Play and judge. What users' own code prints meanwhile goes to standard error. MandorError: it could not begin."""
+    with redirect_stdout(sys.stderr):
+        return _play_all(options, screen)
+
+
+def _play_all(options: Options, screen: Screen) -> Report:
     interrupts = Interrupts()
     interrupts.install()
     outcomes = []
@@ -86,15 +94,15 @@ def play(options: Options, screen: Screen) -> Report:
             _rehearse(floor, options)
         for name in options.scenarios:
             with screen.during(f"{name}: {TITLES[name]}"):
-                outcomes.append(_outcome(floor, Scene(name, options.seed), audit))
+                outcomes.append(_outcome(floor, Scene(name, options.seed, options.call), audit))
             screen.judged(outcomes[-1])
     bound_ms = round(1000 * (LEASE_S + 2 * SWEEP_S))
-    return Report(options.seed, options.subject, bound_ms, tuple(outcomes))
+    return Report(options.seed, options.subject, bound_ms, tuple(outcomes), options.call)
 
 
 def _rehearse(floor: "Floor", options: Options) -> None:
     """It shows how long a run takes, too."""
-    began, scene = time.monotonic(), Scene("rehearsal", options.seed)
+    began, scene = time.monotonic(), Scene("rehearsal", options.seed, options.call)
     floor.patience_s = REHEARSAL_S
     floor.announce(scene, 1)
     rehearse(floor, scene)
@@ -102,7 +110,7 @@ def _rehearse(floor: "Floor", options: Options) -> None:
 
 
 def _outcome(floor: "Floor", scene: Scene, audit: Audit) -> Outcome:
-    """Play one scenario and judge it. What could not be played or looked at is a failure too, and no end of the others."""
+    """Play one scenario and judge it. What cannot be played or looked at is a failure too, and no end of the others."""
     from workers.faults.facts import gather
 
     began, title, errors = time.monotonic(), TITLES[scene.name], list[str]()
@@ -117,7 +125,7 @@ def _outcome(floor: "Floor", scene: Scene, audit: Audit) -> Outcome:
 
 
 def _tried(errors: list[str], work: Callable[[], Answer]) -> Answer | None:
-    """What it answers. None: it raised, and that is noted; of what nobody has foreseen the traceback is shown besides."""
+    """What it answers. None: it raised, and that is noted; of what nobody has foreseen the traceback is shown, too."""
     try:
         return work()
     except MandorError as wrong:
