@@ -59,6 +59,6 @@ def find_audit(name: str | None) -> Audit:
         raise ConfigError(f"{name!r} names no function", path="--audit", hint="give module:function")
     try:
         found: Audit = getattr(import_module(module), function)
-    except (ImportError, AttributeError) as wrong:
+    except Exception as wrong:  # whatever a user's module raises when it is imported
         raise ConfigError(f"cannot use {name!r}: {wrong}", path="--audit", hint="give module:function") from wrong
     return found

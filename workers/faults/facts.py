@@ -21,6 +21,12 @@ from workers.registry import registry
 LETTERS = 1000
 
 
+class OtherSteps(MandorError):
+    """A run has another plan than the rehearsal had, so nobody can say what was to happen to it."""
+
+    kind = "other_steps"
+
+
 def gather(floor: Floor, scene: Scene) -> list[RunFacts]:
     """The facts of all runs of a scene, once everything that is on its way to ledger and log has arrived."""
     floor.until_told()
@@ -81,7 +87,9 @@ def _steps(floor: Floor, row: LedgerRun, view: RunView) -> Iterator[StepFacts]:
     rehearsed = {step.id: step for step in floor.steps}
     results = floor.store.views.results(floor.lookup.ref(row))
     for step in view.steps:
-        known = rehearsed[step.id]
+        known = rehearsed.get(step.id)
+        if known is None:
+            raise OtherSteps(f"run {view.run_id} has a step {step.id}, the rehearsal had {', '.join(rehearsed)}")
         text = floor.store.views.step_text(floor.lookup.ref(row), step.id)
         inputs = inputs_of(known, text, results)
         about = (step.id, step.action, known.effect, step.needs, step.status, known.max_attempts, inputs)

@@ -25,7 +25,8 @@ class Act:
     """A line of the log.
 
     what: `began`, `acted` or `raised` of an action; `undoing`, `undone` or `undo_raised` of a compensation; `asked` of
-    a probe; `ordered` of an order that is carried out now. number: in the order of the witness, whose time is `at` (ms
+    a probe; `ordered` of an order that is carried out now; `came` of a message that a worker begins with;
+    `called` of a callback that was received. number: in the order of the witness, whose time is `at` (ms
     since the epoch). details: more, by what it is.
     """
 
@@ -48,8 +49,13 @@ def folder() -> Path:
 
 def tell(what: str, run_id: str, step_id: str, **fields: Any) -> None:
     """One line to the witness, written whole. OSError: there is no witness."""
+    tell_at(folder(), what, run_id, step_id, **fields)
+
+
+def tell_at(place: Path, what: str, run_id: str, step_id: str, /, **fields: Any) -> None:
+    """The same to the witness of this folder."""
     line = {"what": what, "run_id": run_id, "step_id": step_id, "pid": os.getpid(), **fields}
-    write(folder() / PIPE, json.dumps(line).encode() + b"\n")
+    write(place / PIPE, json.dumps(line).encode() + b"\n")
 
 
 def write(pipe: Path, line: bytes) -> None:

@@ -23,6 +23,11 @@ def needed_by(steps: Sequence[StepState], last: StepState) -> list[StepState]:
     return [step for step in steps if step.id in found]
 
 
+def beside(steps: Sequence[StepState], step: StepState) -> list[StepState]:
+    """Those that become ready together with this one."""
+    return [other for other in steps if other.id != step.id and other.needs == step.needs]
+
+
 def has_effect(step: StepState) -> bool:
     """Whether it is to be undone, if its run is."""
     return step.effect != EffectClass.PURE

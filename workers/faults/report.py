@@ -15,6 +15,7 @@ from workers.faults.scene import UNDONE, Fault, Scene, Wanted
 ENDED_BY: Final = ("in_doubt", "step_failed")  # a step, which the run's reason names
 NOT_DONE: Final = "harm not done"
 PATIENCE: Final = 2  # times a lease and two sweeps
+NOT_APPLICABLE: Final = "not applicable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,9 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One scenario, judged. ends: runs by their status; acts: effects by class. error: it could not be played."""
+    """One scenario, judged. ends: runs by their status; acts: effects by class. error: it could not be played.
+    left_out: what the plan gives no occasion for.
+    """
 
     name: str
     title: str
@@ -38,26 +41,42 @@ class Outcome:
     recoveries: tuple[Recovery, ...] = ()
     violations: tuple[Violation, ...] = ()
     error: str | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether everything holds."""
-        return not self.violations and self.error is None
+        """Whether everything holds, and there was something that had to."""
+        return not (self.violations or self.error or self.skipped)
+
+    @property
+    def skipped(self) -> bool:
+        """Whether none of it can be done with this plan."""
+        return bool(self.left_out) and not self.ends and self.error is None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. driven: what was driven, in words; bound_ms: lease and two sweeps, what a lost worker costs."""
+    """All of it. driven: what was driven, in words; bound_ms: lease and two sweeps, what a lost worker costs; call:
+    what the names of its runs end in.
+    """
 
     seed: int
     driven: str
     bound_ms: int
     outcomes: tuple[Outcome, ...]
+    call: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether every scenario did."""
-        return all(outcome.passed for outcome in self.outcomes)
+        """Whether every scenario did that was played, and any was."""
+        played = [outcome for outcome in self.outcomes if not outcome.skipped]
+        return bool(played) and all(outcome.passed for outcome in played)
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        is_any_played = not all(outcome.skipped for outcome in self.outcomes)
+        return "passed" if self.passed else "failed" if is_any_played else NOT_APPLICABLE
 
 
 # ---- judging
@@ -94,6 +113,7 @@ def judge(
         faults=dict(Counter(fault.text for fault in scene.faults)),
         recoveries=tuple(recoveries(scene.faults, facts)),
         violations=tuple(violations),
+        left_out=tuple(scene.left_out),
     )
 
 
@@ -186,9 +206,10 @@ def certificate(report: Report) -> dict[str, Any]:
     sorts = Counter(violation.sort for outcome in outcomes for violation in outcome.violations)
     times = sorted((one for outcome in outcomes for one in outcome.recoveries), key=lambda one: one.ms)
     return {
-        "verdict": "passed" if report.passed else "failed",
+        "verdict": report.verdict,
         "scenarios": len(outcomes),
-        "failed": [outcome.name for outcome in outcomes if not outcome.passed],
+        "failed": [outcome.name for outcome in outcomes if not (outcome.passed or outcome.skipped)],
+        "skipped": [outcome.name for outcome in outcomes if outcome.skipped],
         "runs": _sum(outcome.ends for outcome in outcomes),
         "effects": _sum(outcome.effects for outcome in outcomes),
         "faults": sum(sum(outcome.faults.values()) for outcome in outcomes),
@@ -220,17 +241,33 @@ def as_json(report: Report) -> dict[str, Any]:
     """For programs."""
     return {
         "seed": report.seed,
+        "call": report.call,
         "driven": report.driven,
         "certificate": certificate(report),
-        "scenarios": [{**asdict(outcome), "passed": outcome.passed} for outcome in report.outcomes],
+        "scenarios": [
+            {**asdict(outcome), "passed": outcome.passed, "skipped": outcome.skipped} for outcome in report.outcomes
+        ],
     }
 
 
 def line(outcome: Outcome) -> str:
     """One scenario, in a line."""
-    word = "ok" if outcome.passed else "BROKEN" if outcome.violations else "ERROR"
     runs, faults = sum(outcome.ends.values()), sum(outcome.faults.values())
-    return f"{outcome.name:<4} {word:<7}{outcome.seconds:5.1f} s  {runs:>3} runs {faults:>4} faults  {outcome.title}"
+    counts = f"{outcome.seconds:5.1f} s  {runs:>3} runs {faults:>4} faults"
+    return f"{outcome.name:<4} {_word(outcome):<7}{counts}  {outcome.title}"
+
+
+def _word(outcome: Outcome) -> str:
+    if outcome.skipped:
+        return "n/a"
+    return "ok" if outcome.passed else "BROKEN" if outcome.violations else "ERROR"
+
+
+def remarks(outcome: Outcome) -> Iterator[str]:
+    """What is to be said besides, a line each."""
+    yield from wrong(outcome)
+    for left_out in outcome.left_out:
+        yield f"     not applicable: {left_out}"
 
 
 def wrong(outcome: Outcome) -> Iterator[str]:
@@ -256,7 +293,10 @@ def text(report: Report) -> Iterator[str]:
         yield f"              a lease and two sweeps are {_seconds(report.bound_ms)}"
     yield f"  runs        {_counts(said['runs'])}"
     yield f"  effects     {_counts(said['effects'])}"
-    yield f"  faults      {said['faults']}, in {said['scenarios']} scenarios"
+    played, skipped = said["scenarios"] - len(said["skipped"]), ", ".join(said["skipped"])
+    yield f"  faults      {said['faults']}, in {played} scenarios"
+    if skipped:
+        yield f"  skipped     {skipped}, for which this plan gives no occasion"
 
 
 def _slowest(times: dict[str, Any]) -> str:
@@ -281,10 +321,11 @@ def junit(report: Report) -> bytes:
         tests=str(len(outcomes)),
         failures=str(failures),
         errors=str(errors),
+        skipped=str(sum(one.skipped for one in outcomes)),
         time=f"{sum(one.seconds for one in outcomes):.1f}",
     )
     properties = ET.SubElement(suite, "properties")
-    for name, value in (("seed", report.seed), ("driven", report.driven)):
+    for name, value in (("seed", report.seed), ("driven", report.driven), ("call", report.call)):
         ET.SubElement(properties, "property", name=name, value=str(value))
     for outcome in outcomes:
         _case(suite, outcome)
@@ -301,3 +342,7 @@ def _case(suite: ET.Element, outcome: Outcome) -> None:
         ET.SubElement(case, "failure", message=f"{len(outcome.violations)} violations").text = told
     elif outcome.error is not None:
         ET.SubElement(case, "error", message=outcome.error).text = told
+    elif outcome.skipped:
+        ET.SubElement(case, "skipped", message=f"{NOT_APPLICABLE}: {'; '.join(outcome.left_out)}")
+    elif outcome.left_out:
+        ET.SubElement(case, "system-out").text = "\n".join(remarks(outcome))

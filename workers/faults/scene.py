@@ -37,17 +37,22 @@ class Fault:
 
 @dataclass
 class Scene:
-    """One scenario under way. draw: all that is left to chance comes from it, so that a seed says it again. missed:
-    orders that nobody has carried out. spare_s: what a recovery may take here beside leases and sweeps.
+    """One scenario under way. draw: all that is left to chance comes from it, so that a seed says it again. call: part
+    of its runs' names, so that their effects do not meet those of the same seed drawn before. missed: orders that
+    nobody has carried out. left_out: what this plan gives no occasion for, and why. callback: whom its runs tell of
+    their ends. spare_s: what a recovery may take here beside leases and sweeps.
     """
 
     name: str
     seed: int
+    call: str = ""
     draw: Random = field(init=False)
     runs: list[Wanted] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     missed: list[Order] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    callback: str | None = None
     spare_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -65,6 +70,10 @@ class Scene:
         """Something that is promised beyond the invariants."""
         if not holds:
             self.wrong.append(text)
+
+    def leave_out(self, text: str) -> None:
+        """Something that belongs to the scenario is not done."""
+        self.left_out.append(text)
 
     def run_ids(self) -> list[str]:
         """All that belong to this scenario."""

@@ -172,7 +172,7 @@ def test_as_junit() -> None:
     made = a_report(passed(), failed(), Outcome("S2", "no", 1.0, error="too_late: nothing came"))
     suite = ET.fromstring(report.junit(made))
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
-    assert [one.get("value") for one in suite.iter("property")] == ["7", "the kit's own example"]
+    assert [one.get("value") for one in suite.iter("property")] == ["7", "the kit's own example", ""]
     assert [[child.tag for child in case] for case in suite.iter("testcase")] == [[], ["failure"], ["error"]]
     failure = next(suite.iter("failure"))
     assert "applied 2 times" in (failure.text or "")

@@ -21,6 +21,8 @@ def child_after_effect(floor: Floor, scene: Scene) -> None:
     runs = floor.announce(scene, RUNS)
     undone, last = floor.announce(scene, 1, UNDONE), floor.steps[-1]
     to_undo = [step for step in needed_by(floor.steps, last) if has_undo(step)]
+    if not to_undo:
+        scene.leave_out("no undo is killed: nothing that the last step needs can be undone")
     floor.order(
         [
             *(held(scene, run, step.id, AFTER_THE_EFFECT) for run in runs for step in floor.steps),
