@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, TypedDict
 from uuid import uuid4
 
+from orchestrator.admission.catalogue import ActionSpec
 from orchestrator.errors import LedgerUnavailable, StoreUnavailable
 from orchestrator.store.guard import UndoClaim, UndoVerdict
 from orchestrator.store.replies import (
@@ -29,6 +30,7 @@ from orchestrator.supervisors.reclaim_stale_leases import tell_undo_ended
 from orchestrator.telemetry import aftermath, events, logs
 from schemas.ids import undo_key, undo_task_id
 from schemas.messages import Receipt, ReceiptStatus, UndoMessage
+from schemas.policy import Policy
 from schemas.states import EffectClass
 from workers import failures, givenup
 from workers.attempt import Attempt
@@ -78,10 +80,7 @@ class UndoAttempt(Attempt):
 
     def done(self) -> Any:
         """The step's result as its action declares it; None where nobody knows whether it happened."""
-        if self.done_text is None:
-            return None
-        model = self.find_action().spec.result_model
-        return json.loads(self.done_text) if model is None else model.model_validate_json(self.done_text)
+        return _result(self.find_action().spec, self.done_text)
 
     def text_of(self, value: Any) -> str:  # noqa: ARG002
         """Whatever a compensation returns, there is nobody to read it."""
@@ -168,7 +167,7 @@ def perform(attempt: UndoAttempt) -> str:
     try:
         _compensate(attempt, action)
     except PermanentError as refused:
-        if not _is_confined(attempt, action):
+        if not is_confined(action.spec, attempt.policy, attempt.done_text):
             raise
         logs.emit(aftermath.UndoLeft(failures.kind_of(refused), attempt.granted.fence, events.where(refused)))
         attempt.lease.telling()
@@ -188,16 +187,23 @@ def _compensate(attempt: UndoAttempt, action: Action[Any, Any]) -> None:
         raise value
 
 
-def _is_confined(attempt: UndoAttempt, action: Action[Any, Any]) -> bool:
-    return action.spec.is_confined(attempt.policy, _legible(attempt) if callable(action.spec.confined) else None)
+def is_confined(spec: ActionSpec, policy: Policy, done_text: str | None) -> bool:
+    """Whether the end of the run's workspace undoes a step with this result (JSON; None: it is in doubt)."""
+    return spec.is_confined(policy, _legible(spec, done_text) if callable(spec.confined) else None)
 
 
-def _legible(attempt: UndoAttempt) -> Any:
+def _legible(spec: ActionSpec, done_text: str | None) -> Any:
     """The result; None where it cannot be read: a person gave it, or another release."""
     try:
-        return attempt.done()
+        return _result(spec, done_text)
     except ValueError:
         return None
+
+
+def _result(spec: ActionSpec, done_text: str | None) -> Any:
+    if done_text is None:
+        return None
+    return json.loads(done_text) if spec.result_model is None else spec.result_model.model_validate_json(done_text)
 
 
 def _conclude(attempt: UndoAttempt, ending: Ending) -> UndoVerdict | None:

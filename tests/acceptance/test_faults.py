@@ -28,10 +28,10 @@ class Kit(ThrowAway):
         self.start("workers.cli", "faults", "run", *arguments, **env)
 
     def call(self, *arguments: str, timeout_s: float = 170.0, **env: str) -> tuple[int, dict[str, Any]]:
-        """Exit code and JSON."""
+        """Exit code and JSON, which is the last line."""
         self.run(*arguments, "--json", **env)
         code = self.process.wait(timeout_s)
-        return code, json.loads(self.screen)
+        return code, json.loads(self.screen.splitlines()[-1])
 
     def assert_nothing_is_left(self) -> None:
         """No process that has its home there, and no home."""
@@ -105,6 +105,25 @@ def test_guards_that_do_not_hold_are_found(kit: Kit) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("workers", "scenario", "seed", "found"),
+    [("credulous", "S5", "12113", ("I6", "duplicate")), ("boastful", "S3", "17826", ("I10", "loss"))],
+)
+def test_an_effect_that_happens_twice_or_never_is_found(
+    kit: Kit, workers: str, scenario: str, seed: str, found: tuple[str, str]
+) -> None:
+    """Nothing but the log of effects can say so, and of each of them: in their runs' histories nothing is amiss."""
+    plan = kit.folder / "plan.json"
+    plan.write_text(plan_text(step("faults.send", "send", order="x")))
+    driven = ("--actions", f"workers.faults.example,tests.support.{workers}", "--plan", str(plan))
+    code, told = kit.call("--scenario", scenario, "--seed", seed, *driven)
+    assert code == 1
+    said = told["certificate"]
+    assert {(one["invariant"], one["sort"]) for one in told["scenarios"][0]["violations"]} == {found}
+    assert said["duplicates"] + said["losses"] >= abs(said["effects"]["once"] - sum(said["runs"].values())) > 0
+
+
+@pytest.mark.full
 def test_a_probe_that_lies_is_found_and_what_an_audit_finds_is_a_violation(kit: Kit) -> None:
     plan = kit.folder / "plan.json"
     plan.write_text(plan_text(step("test.lie", "lie", to="you")))
@@ -120,11 +139,63 @@ def test_a_probe_that_lies_is_found_and_what_an_audit_finds_is_a_violation(kit: 
 
 
 @pytest.mark.full
+def test_what_a_users_own_code_does_wrong_is_its_scenarios_error(kit: Kit) -> None:
+    moody = (
+        "--actions",
+        "tests.support.awkward",
+        "--planner",
+        "awkward.moody",
+        "--audit",
+        "tests.support.awkward:closed",
+    )
+    code, told = kit.call("--scenario", "S9", "--seed", "1", *moody, "--junit", str(kit.folder / "faults.xml"))
+    assert (code, told["seed"], told["certificate"]["verdict"]) == (1, 1, "failed")
+    error = told["scenarios"][0]["error"]
+    assert "other_steps: run" in error
+    assert "RuntimeError: the books are closed" in error
+    assert "hello" in kit.screen  # on standard error: where the document is, nothing else may be
+    suite = ET.parse(kit.folder / "faults.xml").getroot()
+    assert (suite.get("tests"), suite.get("errors")) == ("1", "1")
+    kit.assert_nothing_is_left()
+
+
+@pytest.mark.full
+def test_an_audit_that_answers_nothing_is_told(kit: Kit) -> None:
+    driven = ("--actions", "workers.faults.example,tests.support.awkward", "--planner", "faults.order")
+    context = ("--context", json.dumps({"order": "x"}), "--audit", "tests.support.awkward:silent")
+    code, told = kit.call("--scenario", "S10", "--seed", "1", *driven, *context)
+    assert (code, told["certificate"]["verdict"]) == (1, "failed")
+    assert told["scenarios"][0]["error"].startswith("audit_failed: --audit answered None")
+
+
+@pytest.mark.full
+def test_messages_that_were_not_given_back_show_nothing(kit: Kit) -> None:
+    modules = "workers.faults.example,tests.support.harmless"
+    driven = ("--actions", modules, "--planner", "faults.order", "--context", json.dumps({"order": "x"}))
+    code, told = kit.call("--scenario", "S4", "--seed", "9", *driven)
+    assert (code, told["certificate"]["faults"]) == (1, 0)
+    violations = told["scenarios"][0]["violations"]
+    assert len(violations) == 2
+    assert all("came again" in one["text"] for one in violations)
+
+
+@pytest.mark.full
+def test_what_a_plan_gives_no_occasion_for_is_skipped(kit: Kit) -> None:
+    plan = kit.folder / "plan.json"
+    plan.write_text(plan_text(step("faults.price", "price", order="x")))
+    code, told = kit.call("--scenario", "S10,S2", "--seed", "3", "--plan", str(plan))
+    assert (code, told["certificate"]["verdict"], told["certificate"]["skipped"]) == (0, "passed", ["S10"])
+    code, told = kit.call("--scenario", "S10", "--seed", "3", "--plan", str(plan))
+    assert (code, told["certificate"]["verdict"]) == (1, "not applicable")
+
+
+@pytest.mark.full
 def test_what_does_not_work_without_faults_is_told_first(kit: Kit) -> None:
     plan = kit.folder / "plan.json"
     plan.write_text(plan_text(step("test.refuse", "refuse", to="you")))
     code, told = kit.call("--actions", "tests.support.lying", "--plan", str(plan))
     assert (code, told["error"]["kind"]) == (1, "rehearsal_failed")
+    assert told["seed"] >= 0
     assert "nobody lives there" in told["error"]["message"]
     kit.assert_nothing_is_left()
 

@@ -97,6 +97,7 @@ def of_history(seen: Seen) -> Iterator[str]:
         (),
         view.ended_at,
         seen.bound_at,
+        told=seen.told(),
     )
     yield from (f"{one.invariant}: {one.text}" for one in broken(facts) if one.invariant in OF_HISTORY)
     yield from (f"I10: {text}" for _, text in undoing(facts))

@@ -2,15 +2,19 @@
 
 import json
 import random
-from contextlib import AbstractContextManager
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from orchestrator.cli import inputs, output
-from orchestrator.cli.command import NO, Group
+from orchestrator.cli.command import NO, Group, Interrupted
 from orchestrator.cli.waiting import waiting_for
+from orchestrator.errors import MandorError
 from workers.faults.titles import TITLES
 
 if TYPE_CHECKING:
@@ -71,6 +75,8 @@ def run(
         return
     from workers.faults.kit import Options
 
+    given = {"actions": actions, "planner": planner, "plan": plan_file, "audit": audit}
+    given |= {"context": context, "context-file": context_file}
     _check(actions, planner, plan_file, context if context_file is None else context_file, junit)
     inputs.one_stdin(plan_file, context_file)
     options = Options(
@@ -83,7 +89,7 @@ def run(
         audit=audit,
         keep=keep,
     )
-    _play(options, junit)
+    _play(options, junit, again(options, given))
 
 
 def chosen(names: str | None) -> tuple[str, ...]:
@@ -117,19 +123,33 @@ def _check(actions: str | None, planner: str | None, plan: str | None, context: 
         raise click.UsageError(f"--junit: there is no folder {junit.parent}")
 
 
-def _play(options: "Options", junit: Path | None) -> None:
+def _play(options: "Options", junit: Path | None, again: str) -> None:
     from workers.faults import kit, report
 
     screen = Screen(quiet=output.as_json())
-    screen.say(f"seed {options.seed}; {options.subject}; {len(options.scenarios)} scenarios")
-    played = kit.play(options, screen)
+    screen.say(f"seed {options.seed}; call {options.call}; {options.subject}; {len(options.scenarios)} scenarios")
+    with _told_how(options, again):
+        played = kit.play(options, screen)
     if junit is not None:
         junit.write_bytes(report.junit(played))
     if output.as_json():
         output.print_json(report.as_json(played))
-    screen.say("\n".join(["", *report.text(played), f"again: {again(options)}"]))
+    screen.say("\n".join(["", *report.text(played), f"again: {again}"]))
     if not played.passed:
         click.get_current_context().exit(NO)
+
+
+@contextmanager
+def _told_how(options: "Options", again: str) -> Iterator[None]:
+    """Whatever ends the kit tells what it has drawn."""
+    drawn = {"seed": options.seed, "call": options.call}
+    try:
+        yield
+    except MandorError as wrong:
+        wrong.done = drawn
+        raise
+    except KeyboardInterrupt as stop:
+        raise Interrupted(f"the same draws again: {again}", drawn) from stop
 
 
 class Screen:
@@ -137,11 +157,12 @@ class Screen:
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
+        self._out = sys.stdout  # which, while the kit plays, is not what users' own code prints to
 
     def say(self, text: str) -> None:
         """Some lines for people."""
         if not self._quiet:
-            click.echo(text)
+            click.echo(text, file=self._out)
 
     def during(self, what: str) -> AbstractContextManager[None]:
         """Shown while it lasts."""
@@ -151,16 +172,14 @@ class Screen:
         """What came of a scenario."""
         from workers.faults import report
 
-        self.say("\n".join([report.line(outcome), *report.wrong(outcome)]))
+        self.say("\n".join([report.line(outcome), *report.remarks(outcome)]))
 
 
-def again(options: "Options") -> str:
-    """The same scenarios with the same draws; what is driven is left to the caller."""
-    from workers.faults.driven import Driven
-
-    chosen = "" if set(options.scenarios) == set(TITLES) else f" --scenario {','.join(options.scenarios)}"
-    driven = "" if options.driven == Driven() else " …"
-    return f"mandor faults run{chosen} --seed {options.seed}{driven}"
+def again(options: "Options", given: Mapping[str, object]) -> str:
+    """How to call for the same scenarios with the same draws. given: the other options, by name, as they were."""
+    chosen = [] if set(options.scenarios) == set(TITLES) else ["--scenario", ",".join(options.scenarios)]
+    others = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
+    return shlex.join(["mandor", "faults", "run", *chosen, "--seed", str(options.seed), *others])
 
 
 def _print_list() -> None:

@@ -27,8 +27,13 @@ def pass_by(place: str, run_id: str, step_id: str) -> None:
     """Carry out what is ordered for this place, if anything is."""
     order = orders.at(log.folder(), place, run_id, step_id)
     if order is not None:
-        log.tell("ordered", run_id, step_id, place=place, deed=order.deed, order=order.name)
-        _DEEDS[order.deed](order)
+        carry_out(order)
+
+
+def carry_out(order: orders.Order) -> None:
+    """Do it, once the witness knows."""
+    log.tell("ordered", order.run_id, order.step_id, place=order.place, deed=order.deed, order=order.name)
+    _DEEDS[order.deed](order)
 
 
 def _hold(order: orders.Order) -> None:

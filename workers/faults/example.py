@@ -52,7 +52,8 @@ def price(params: Order, ctx: Context) -> Priced:
 @action("faults.charge", effect="keyed")
 def charge(params: Charge, ctx: Context) -> Done:
     """Take the money, once for each key."""
-    return Done(where=_leave("till", ctx.idempotency_key, f"{params.order} {params.cents}"))
+    (_place("till") / ctx.idempotency_key).write_text(f"{params.order} {params.cents}", encoding="utf-8")
+    return Done(where=ctx.idempotency_key)
 
 
 @charge.compensation
@@ -64,7 +65,10 @@ def refund(_: Charge, done: Done | None, ctx: Context) -> None:
 @action("faults.send", effect="once")
 def send(params: Order, ctx: Context) -> Done:
     """Post a letter; the post office knows no keys."""
-    return Done(where=_leave("post", f"{ctx.run_id}.{ctx.step_id}", params.order))
+    name = f"{ctx.run_id}.{ctx.step_id}"
+    with (_place("post") / name).open("a", encoding="utf-8") as letters:  # one more, whatever is there already
+        letters.write(f"{params.order}\n")
+    return Done(where=name)
 
 
 @send.probe
@@ -76,7 +80,7 @@ def find_letter(_: Order, ctx: Context) -> Done | None:
 
 @send.compensation
 def recall_letter(_: Order, __: Done | None, ctx: Context) -> None:
-    """Fetch it back, if it is there."""
+    """Fetch back whatever is there."""
     _take_away("post", f"{ctx.run_id}.{ctx.step_id}")
 
 
@@ -105,11 +109,6 @@ def _place(name: str) -> Path:
     place = log.folder() / name
     place.mkdir(exist_ok=True)
     return place
-
-
-def _leave(where: str, name: str, text: str) -> str:
-    (_place(where) / name).write_text(text, encoding="utf-8")
-    return name
 
 
 def _take_away(where: str, name: str) -> None:

@@ -7,26 +7,33 @@ from orchestrator import bound
 from orchestrator.errors import MandorError, NotFound
 from orchestrator.ledger import LedgerRun
 from orchestrator.store.views import StepState
+from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.run import RunView
 from workers.binding import bind
 from workers.faults.floor import Floor
 from workers.faults.ground import TOLD_S
-from workers.faults.invariants import RunFacts, StepFacts
+from workers.faults.invariants import UNDO, RunFacts, StepFacts
 from workers.faults.log import fingerprint
-from workers.faults.parts import may_be_confined
+from workers.faults.parts import has_probe, has_undo, is_confined
 from workers.faults.scene import Scene
 from workers.registry import registry
 
 LETTERS = 1000
 
 
+class OtherSteps(MandorError):
+    """A run has another plan than the rehearsal had, so nobody can say what was to happen to it."""
+
+    kind = "other_steps"
+
+
 def gather(floor: Floor, scene: Scene) -> list[RunFacts]:
     """The facts of all runs of a scene, once everything that is on its way to ledger and log has arrived."""
     floor.until_told()
-    return [_of(floor, scene, run_id) for run_id in scene.run_ids()]
+    return [_of(floor, run_id) for run_id in scene.run_ids()]
 
 
-def _of(floor: Floor, scene: Scene, run_id: str) -> RunFacts:
+def _of(floor: Floor, run_id: str) -> RunFacts:
     try:
         row, view = floor.lookup.find(run_id), floor.lookup.run(run_id)
     except NotFound:
@@ -35,7 +42,7 @@ def _of(floor: Floor, scene: Scene, run_id: str) -> RunFacts:
     letters: dict[str, tuple[str, ...]] = {}
     for letter in floor.ledger.letters(LETTERS, run_id=run_id):
         step_id = letter.step_id or ""
-        letters[step_id] = (*letters.get(step_id, ()), letter.reason)
+        letters[step_id] = (*letters.get(step_id, ()), said_by(letter))
     return RunFacts(
         run_id=run_id,
         status=view.status,
@@ -49,9 +56,14 @@ def _of(floor: Floor, scene: Scene, run_id: str) -> RunFacts:
         bound_at=_bound(floor, row),
         letters=letters,
         late=floor.ledger.late.refused(run_id),
-        again=scene.again.get(run_id, 0),
+        landed=frozenset(floor.ledger.transactional.landed(run_id)),
         told=_told(floor, view),
     )
+
+
+def said_by(letter: DeadLetter) -> str:
+    """Its reason in a word."""
+    return UNDO if letter.kind == DeadLetterKind.UNDO else letter.reason
 
 
 def _told(floor: Floor, view: RunView) -> bool:
@@ -75,11 +87,14 @@ def _steps(floor: Floor, row: LedgerRun, view: RunView) -> Iterator[StepFacts]:
     rehearsed = {step.id: step for step in floor.steps}
     results = floor.store.views.results(floor.lookup.ref(row))
     for step in view.steps:
-        known = rehearsed[step.id]
+        known = rehearsed.get(step.id)
+        if known is None:
+            raise OtherSteps(f"run {view.run_id} has a step {step.id}, the rehearsal had {', '.join(rehearsed)}")
         text = floor.store.views.step_text(floor.lookup.ref(row), step.id)
         inputs = inputs_of(known, text, results)
         about = (step.id, step.action, known.effect, step.needs, step.status, known.max_attempts, inputs)
-        yield StepFacts(*about, confined=may_be_confined(step.action))
+        confined = is_confined(step.action, row.policy_text, results.get(step.id))
+        yield StepFacts(*about, has_undo=has_undo(known), confined=confined, has_probe=has_probe(known))
 
 
 def inputs_of(step: StepState, text: str | None, results: Mapping[str, str]) -> str | None:

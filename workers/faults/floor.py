@@ -7,7 +7,7 @@ from typing import Any, Final
 from orchestrator import app as celery_app
 from orchestrator import dispatch, names
 from orchestrator.client import Client
-from orchestrator.errors import StoreError
+from orchestrator.errors import NotFound, StoreError
 from orchestrator.ledger import Ledger
 from orchestrator.local import EmbeddedServer
 from orchestrator.lookup import Lookup
@@ -33,6 +33,7 @@ class Floor(Ground):
         super().__init__(folder, server, hands)
         self.driven = driven
         self.steps: list[StepState] = []  # of the plan, as the rehearsal had them
+        self.most_at_once = 1  # of them
         self._client = Client()
 
     @property
@@ -56,16 +57,24 @@ class Floor(Ground):
     def lookup(self) -> Lookup:
         return Lookup(self.ledger, self.store)
 
+    def letter(self, run_id: str, step_id: str) -> str:
+        """The letter about a step of a run that has ended."""
+        found = [letter.id for letter in self.ledger.letters(1000, run_id=run_id) if letter.step_id == step_id]
+        if not found:
+            raise NotFound(f"no letter tells of {step_id} of {run_id}")
+        return found[0]
+
     # ---- runs
 
     def announce(self, scene: Scene, count: int, ends: frozenset[str] = SUCCEEDED, **policy: Any) -> list[Wanted]:
         """Runs that will be, so that orders for them can be given before they begin."""
         limits = {"lease_s": self.settings.lease_s, **policy.pop("limits", {})}
+        callback = {"callback": scene.callback} if scene.callback else {}
         made = []
         for number in range(len(scene.runs), len(scene.runs) + count):
-            request_id = f"{scene.seed}-{scene.name}-{number}".lower()
+            request_id = "-".join(filter(None, (str(scene.seed), scene.name, str(number), scene.call))).lower()
             run_id = run_id_for(FROM_BROKER, SESSION, request_id)
-            fields = {**self.driven.fields(request_id), "session_id": SESSION, "request_id": request_id}
+            fields = {**self.driven.fields(request_id), "session_id": SESSION, "request_id": request_id, **callback}
             made.append(Wanted(run_id, {**fields, "policy": {"limits": limits, **policy}}, ends))
         scene.runs += made
         return made

@@ -14,7 +14,7 @@ from workers.faults import orders
 from workers.faults.hands import STEP_WORKERS, Hands
 from workers.faults.log import Act, Log
 from workers.faults.orders import Order
-from workers.faults.scene import Scene
+from workers.faults.scene import Scene, now_ms
 
 LOOK_S: Final = 0.05
 TOLD_S: Final = 30.0
@@ -35,6 +35,7 @@ class Ground:
         self.hands = hands
         self.log = Log(folder)
         self.patience_s = 60.0  # how long anything may take
+        self.run_s = 0.0  # how long a run takes without faults
         self._given: list[Order] = []
         self._handled: set[int] = set()
 
@@ -81,6 +82,11 @@ class Ground:
         done = {act.details["order"] for act in self.ordered(scene)}
         scene.missed += [order for order in self._given if order.name not in done]
 
+    def came(self, run_id: str, message: str, step_id: str = "") -> list[Act]:
+        """Each time that a worker has begun with this message of the run."""
+        of_run = self.log.acts(run_ids=[run_id], what="came")
+        return [act for act in of_run if (act.details["message"], act.step_id) == (message, step_id)]
+
     def until_told(self) -> None:
         """Until the witness has written down all that it was told so far."""
         mark = self.log.mark()
@@ -94,25 +100,28 @@ class Ground:
     def kill_holding(self, scene: Scene) -> None:
         """SIGKILL to every process that holds."""
         for act in self.holding(scene):
-            self._handled.add(act.number)
-            scene.fault(f"child killed, {act.details['place']}", act.run_id, act.step_id)
-            os.kill(act.pid, signal.SIGKILL)
+            self._do_to(act, signal.SIGKILL, scene, "killed")
 
     def freeze_holding(self, scene: Scene) -> list[Act]:
         """SIGSTOP to every process that holds, each a worker's child; they are not let go before they are thawed."""
-        held = self.holding(scene)
-        for act in held:
-            self._handled.add(act.number)
-            scene.fault(f"child frozen, {act.details['place']}", act.run_id, act.step_id)
-            os.kill(act.pid, signal.SIGSTOP)
-        return held
+        return [act for act in self.holding(scene) if self._do_to(act, signal.SIGSTOP, scene, "frozen")]
+
+    def _do_to(self, act: Act, number: int, scene: Scene, word: str) -> bool:
+        """A signal to a child that holds. False: it has ended by itself, and the harm is not done."""
+        self._handled.add(act.number)
+        place, at = act.details["place"], now_ms()
+        is_done = signalled(act.pid, number)
+        if is_done:
+            scene.fault(f"child {word}, {place}", act.run_id, act.step_id, at)
+        scene.expect(is_done, f"{act.step_id} of {act.run_id} had ended at {place} before it could be {word}")
+        return is_done
 
     def thaw(self, frozen: Iterable[Act]) -> None:
         """They go on, and hold no more."""
         frozen = list(frozen)
         self.let_go(frozen)
         for act in frozen:
-            os.kill(act.pid, signal.SIGCONT)
+            signalled(act.pid, signal.SIGCONT)
 
     def let_go(self, held: Iterable[Act]) -> None:
         """They may go on."""
@@ -127,11 +136,23 @@ class Ground:
     def fullest(self, scene: Scene) -> str:
         """The step worker that holds most."""
         names = (self.worker_of(act) for act in self.holding(scene))
-        return Counter(name for name in names if name in STEP_WORKERS).most_common(1)[0][0]
+        found = Counter(name for name in names if name in STEP_WORKERS).most_common(1)
+        if not found:
+            raise TooLate("no step is held any more", hint="choose time limits (timeout_s) of ten seconds or more")
+        return found[0][0]
 
     def held_by(self, scene: Scene, worker: str) -> list[Act]:
         """What holds in this worker."""
         return [act for act in self.holding(scene) if self.worker_of(act) == worker]
+
+
+def signalled(pid: int, number: int) -> bool:
+    """Send a process a signal. False: it is gone, as one may be that ran out of time."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def group_of(pid: int) -> int:

@@ -19,7 +19,7 @@ from workers.faults import log, witness
 STEP_WORKERS: Final = ("steps-1", "steps-2")
 SLOTS: Final = 3  # of each of them
 KIT: Final = ("--include", "workers.faults.inside")
-LEFT_OUT: Final = ("deliver", "exporter", "flower")
+LEFT_OUT: Final = ("exporter", "flower")
 READY_S: Final = 90.0
 GRACE_S: Final = 5.0
 PAUSE_S: Final = 0.5

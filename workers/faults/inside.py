@@ -5,25 +5,31 @@ knows of it.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from pydantic import BaseModel
 
-from orchestrator import dispatch
-from orchestrator.ledger import AcceptedRun, EffectRows, Ledger
+from orchestrator import dispatch, names
+from orchestrator.ledger import AcceptedRun, Due, EffectRows, Ledger
+from orchestrator.policies import FROM_BROKER
 from orchestrator.store.guard import Guard
 from orchestrator.store.replies import Dispatch
+from orchestrator.tasks import AnyFields
+from schemas.dead_letter import Bell
+from schemas.ids import run_id_for
 from workers import failures
 from workers.attempt import Attempt
 from workers.context import Context
-from workers.faults import log
-from workers.faults.deeds import pass_by
+from workers.faults import log, orders
+from workers.faults.deeds import carry_out, pass_by
 from workers.outcomes import Snooze
 from workers.registry import Action
 
 AnyAction = Action[Any, Any]
+Answer = TypeVar("Answer")
 
 
 # ---- actions
@@ -82,13 +88,40 @@ def _say(what: str, ctx: Context, **more: Any) -> None:
     log.tell(what, ctx.run_id, ctx.step_id, **named, **more)
 
 
+# ---- messages
+
+MESSAGES: Final = {
+    names.SUBMIT: "submit",
+    names.PLAN: "plan",
+    names.SETTLE: "settle",
+    names.STEP: "step",
+    names.UNDO: "undo",
+    names.CLOSE: "close",
+    names.UNDO_LATE: "late",
+}
+
+
+def _come(original: Callable[..., Any], task: Any, /, *given: Any, **fields: Any) -> Any:
+    message = MESSAGES.get(task.name)
+    if message is not None:
+        log.tell("came", _run_of(fields), str(fields.get("step_id") or ""), message=message)
+    return original(task, *given, **fields)
+
+
+def _run_of(fields: dict[str, Any]) -> str:
+    """A submission does not say which run it will be."""
+    if "run_id" in fields:
+        return str(fields["run_id"])
+    return run_id_for(FROM_BROKER, fields.get("session_id"), str(fields.get("request_id")))
+
+
 # ---- guards
 
 
 def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
     original = getattr(owner, name)
 
-    def call(self: Any, *given: Any, **more: Any) -> Any:
+    def call(self: Any, /, *given: Any, **more: Any) -> Any:
         return around(original, self, *given, **more)
 
     setattr(owner, name, call)
@@ -132,13 +165,54 @@ def _wrap_sending() -> None:
     original = dispatch._send_all  # noqa: SLF001  # the one place that every message passes
 
     def send_all(app: Any, wave: tuple[Dispatch, ...]) -> None:
-        for message in wave:
-            pass_by("sending", message.ref.run_id, subject(message))
-        original(app, wave)
-        for message in wave:
-            pass_by("sent", message.ref.run_id, subject(message))
+        _between(map(_about, wave), lambda: _in_parts(wave, lambda part: original(app, part)))
 
     dispatch._send_all = send_all  # noqa: SLF001
+
+
+def _in_parts(wave: tuple[Dispatch, ...], send: Callable[[tuple[Dispatch, ...]], None]) -> None:
+    """In one, unless it is to be cut before one of its messages."""
+    for place, message in enumerate(wave[1:], 1):
+        order = orders.at(log.folder(), "midway", *_about(message))
+        if order is not None:
+            send(wave[:place])
+            carry_out(order)
+            send(wave[place:])
+            return
+    send(wave)
+
+
+def _between(about: Iterable[tuple[str, str]], send: Callable[[], Answer]) -> Answer:
+    """Send, between two places for each run and message that it is about."""
+    about = tuple(about)
+    for run_id, message in about:
+        pass_by("sending", run_id, message)
+    answer = send()
+    for run_id, message in about:
+        pass_by("sent", run_id, message)
+    return answer
+
+
+def _about(message: Dispatch) -> tuple[str, str]:
+    return message.ref.run_id, subject(message)
+
+
+def _wrap_bells_and_callbacks() -> None:
+    ring, send_deliveries = dispatch.ring, dispatch.send_deliveries
+
+    def rung(app: Any, bell: Bell) -> bool:
+        return _between([(bell.run, "bell")] if bell.run else [], lambda: ring(app, bell))
+
+    def sent(app: Any, wave: Iterable[Due]) -> int:
+        wave = tuple(wave)
+        return _between([(told_of(due.id), "deliver") for due in wave], lambda: send_deliveries(app, wave))
+
+    dispatch.ring, dispatch.send_deliveries = rung, sent
+
+
+def told_of(delivery_id: str) -> str:
+    """The run whose end a callback tells; its id is made of that."""
+    return str(UUID(delivery_id.split("_")[1]))
 
 
 def subject(message: Dispatch) -> str:
@@ -147,6 +221,7 @@ def subject(message: Dispatch) -> str:
 
 
 if log.FOLDER in os.environ:
+    _wrap(AnyFields, "__call__", _come)
     _wrap(Attempt, "find_action", _find_action)
     _wrap(Attempt, "params", _params)
     _wrap(EffectRows, "open", _open)
@@ -154,3 +229,4 @@ if log.FOLDER in os.environ:
     _wrap(Guard, "complete_step", _commit("landed", "committed"))
     _wrap(Guard, "complete_undo", _commit("undo_landed", "undo_committed"))
     _wrap_sending()
+    _wrap_bells_and_callbacks()

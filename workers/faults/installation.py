@@ -6,10 +6,12 @@ What needs the installation's settings is imported once they are this process's 
 import shutil
 import sys
 import tempfile
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import mkfifo
 from pathlib import Path
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Final, Self
 
 from orchestrator.local import EmbeddedServer, surroundings
@@ -39,6 +41,7 @@ QUIET: Final = {
     "deliver_port": 0,
     "log_format": "json",
 }
+ON_LOOPBACK: Final = "127.0.0.1"  # where callbacks are received
 
 
 @contextmanager
@@ -113,6 +116,7 @@ class Installation:
 def environment(home: Path, redis_url: str, actions: str, settings: Mapping[str, object] = HASTE) -> dict[str, str]:
     """What every process is started with: nothing of the caller's installation, all of ours."""
     named = {"home": home, "redis_url": redis_url, "embedded": "true", "actions": actions}
+    named |= {"webhook_allowed": ON_LOOPBACK, "webhook_secrets": f"whsec_{b64encode(token_bytes(32)).decode()}"}
     # what a killed worker leaves in the folder of temporary files goes with the home
     return {**surroundings.clean(**named, **settings, **QUIET), "TMPDIR": str(home / "tmp")}
 

@@ -6,8 +6,9 @@ which no run and no worker owns. Pure.
     I3  no step starts before its needs are completed          I9  the run ends, within its bound
     I4  none starts after its run left `running`               I10 each effect is of a completed step, or was undone
     I5  a transactional effect is applied once                 I11 nothing of one run is read by another
-    I6  a `once` effect starts once, unless somebody said      I12 one end for each generation, and nothing after it
-        that it had not; a keyed one under one key
+    I6  a `once` effect happens once, and starts again only    I12 one end for each generation, and nothing after it
+        where who can know said that it had not happened;
+        a keyed one has one key
 
 A run that was built again may commit once more what nobody had heard of: so commits are counted between one
 `run.restored` and the next, and versions may leave a gap there.
@@ -16,24 +17,28 @@ A run that was built again may commit once more what nobody had heard of: so com
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, Literal
 
 from orchestrator.ledger.history import Happened
-from schemas.states import RUN_TERMINAL, EffectClass, RunStatus, StepStatus
+from schemas.states import RUN_TERMINAL, STEP_TERMINAL, EffectClass, RunStatus, StepStatus
 from workers.faults.log import Act
 
 Sort = Literal["duplicate", "loss", "stuck", "other"]
 ENDS: Final = frozenset({*(f"run.{status}" for status in RUN_TERMINAL), "plan.rejected"})
 LEFT_RUNNING: Final = frozenset({"run.compensating", "run.cancel", "run.deadline", *ENDS})
-RESTORED, RETRIED, UNDO_CLAIMED = "run.restored", "run.retried", "undo.claimed"
+RESTORED, RETRIED, UNDO_CLAIMED, CLAIM_ENDED = "run.restored", "run.retried", "undo.claimed", "step.claim_ended"
 STANDING: Final = frozenset({StepStatus.RUNNING, StepStatus.COMPLETED, StepStatus.IN_DOUBT, StepStatus.COMPENSATING})
-ACTED, BEGAN, RAISED, UNDOING, UNDONE, ASKED = "acted", "began", "raised", "undoing", "undone", "asked"
+ACTED, BEGAN, RAISED, ASKED = "acted", "began", "raised", "asked"
+UNDOING, UNDONE, UNDO_RAISED = "undoing", "undone", "undo_raised"
+IN_DOUBT, EXHAUSTED, LATE, UNDO = "in_doubt", "retry_exhausted", "late_effect", "undo"  # what letters about steps say
 
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
     """A step as it stands in the end. inputs: fingerprint of what its action must have seen, None: nobody knows;
-    confined: it may be undone by the end of its run's workspace, without a compensation.
+    has_undo: its action has a compensation; confined: the end of its run's workspace undoes what no compensation does;
+    has_probe: before anything else a worker is to ask what became of it.
     """
 
     id: str
@@ -43,7 +48,9 @@ class StepFacts:
     status: str
     max_attempts: int = 3
     inputs: str | None = None
+    has_undo: bool = True
     confined: bool = False
+    has_probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,9 @@ class RunFacts:
     """All that is known of a run when all is over.
 
     events: all of them, or (told: false) those that were told before the store forgot the run. ended_at, bound_at: ms
-    since the epoch. letters: reasons of dead letters, by step. late: steps whose landing was refused. again: how often
-    a person had something of it done once more. reason: why it ended as it did, in the store's words.
+    since the epoch. letters: reasons of dead letters, by step; `undo` for those about undos. late: steps whose landing
+    was refused. landed: steps whose row says that they have had their effect. reason: why it ended as it did, in the
+    store's words.
     """
 
     run_id: str
@@ -66,7 +74,7 @@ class RunFacts:
     bound_at: int | None = None
     letters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     late: frozenset[str] = frozenset()
-    again: int = 0
+    landed: frozenset[str] = frozenset()
     told: bool = True
     reason: str = ""
 
@@ -216,8 +224,12 @@ def _versions(run: RunFacts) -> Found:
 def _ends(run: RunFacts) -> Found:
     if run.status not in RUN_TERMINAL:
         yield "stuck", f"it is still {run.status}"
-    elif run.ended_at and run.bound_at and run.ended_at > run.bound_at:
+        return
+    if run.ended_at and run.bound_at and run.ended_at > run.bound_at:
         yield "stuck", f"it ended {(run.ended_at - run.bound_at) / 1000:.1f} s after its bound"
+    for step in run.steps if run.told else ():
+        if step.status not in STEP_TERMINAL:
+            yield "stuck", f"it has ended, and {step.id} is still {step.status}"
 
 
 def _one_end(run: RunFacts) -> Found:
@@ -276,36 +288,61 @@ def _of_class(run: RunFacts, effect: EffectClass) -> Iterator[StepFacts]:
 def _transactions(run: RunFacts) -> Found:
     for step in _of_class(run, EffectClass.TRANSACTIONAL):
         times = len(_acts(run, step, ACTED))
-        if times > 1 + run.again:
+        if times > 1:
             yield "duplicate", f"{step.id} ({step.action}, transactional) was applied {times} times"
 
 
 def _starts(run: RunFacts) -> Found:
     for step in _of_class(run, EffectClass.ONCE):
-        begun, denied = len(_acts(run, step, BEGAN)), _denied(run, step)
-        if begun > 1 + denied + run.again:
-            yield "duplicate", f"{step.id} ({step.action}, once) was started {begun} times; {denied} did not happen"
+        yield from _starts_of_once(run, step)
     yield from _lying_probes(run)
     for step in _of_class(run, EffectClass.KEYED):
         keys = {act.key for act in _acts(run, step, BEGAN)}
-        if len(keys) > 1 + run.again:
+        if len(keys) > 1:
             yield "duplicate", f"{step.id} ({step.action}, keyed) was asked for under {len(keys)} keys"
+
+
+def _starts_of_once(run: RunFacts, step: StepFacts) -> Found:
+    """What has happened twice; else what might have, though it did not this time."""
+    times = len(_acts(run, step, ACTED))
+    if times > 1:
+        yield "duplicate", f"{step.id} ({step.action}, once) acted {times} times"
+        return
+    for fence in _undenied(run, step):
+        yield "duplicate", f"{step.id} ({step.action}, once) was begun again, as if fence {fence} had done nothing"
+
+
+def _undenied(run: RunFacts, step: StepFacts) -> Iterator[int]:
+    """Fences of attempts behind which the next one began, though they might have acted, or still might."""
+    denied = _denied(run, step)
+    for before, again in pairwise(_acts(run, step, BEGAN)):
+        if not any(said.fence == before.fence and said.number < again.number for said in denied):
+            yield before.fence
+
+
+def _denied(run: RunFacts, step: StepFacts) -> list[Act]:
+    """What those who can know said did not happen: an attempt by itself, or a probe of one that was proven dead."""
+    dead = _proven_dead(run, step)
+    raised = [act for act in _acts(run, step, RAISED) if act.details.get("no_effect")]
+    asked = [act for act in _acts(run, step, ASKED) if not act.details.get("landed")]
+    return [*raised, *(act for act in asked if dead is None or act.fence in dead)]
+
+
+def _proven_dead(run: RunFacts, step: StepFacts) -> set[int] | None:
+    """Fences of attempts whose process somebody has seen dead. None: what was said of some may have been lost."""
+    if not run.told or any(event.event == RESTORED for event in run.events):
+        return None
+    mine = (event for event in run.events if event.event == CLAIM_ENDED and event.fields.get("step_id") == step.id)
+    return {int(event.fields["fence"]) for event in mine}
 
 
 def _lying_probes(run: RunFacts) -> Found:
     """Whoever says that nothing happened is believed; so it must not be said of what has acted."""
     for step in run.steps:
-        acted = {act.attempt: act.number for act in _acts(run, step, ACTED)}
+        acted = {act.fence: act.number for act in _acts(run, step, ACTED)}
         for said in _acts(run, step, ASKED):
-            if not said.details.get("landed") and said.number > acted.get(said.attempt, said.number):
+            if not said.details.get("landed") and said.number > acted.get(said.fence, said.number):
                 yield "duplicate", f"the probe of {step.id} ({step.action}) says that it did not happen, and it had"
-
-
-def _denied(run: RunFacts, step: StepFacts) -> int:
-    """How often somebody who can know said that the effect had not happened."""
-    said = [act for act in _acts(run, step, ASKED) if not act.details.get("landed")]
-    raised = [act for act in _acts(run, step, RAISED) if act.details.get("no_effect")]
-    return len(said) + len(raised)
 
 
 def _accounted(run: RunFacts) -> Found:
@@ -313,10 +350,20 @@ def _accounted(run: RunFacts) -> Found:
     if not _is_known(run):
         return
     for step in run.steps:
-        if step.status == StepStatus.COMPLETED and not _acts(run, step, BEGAN):
-            yield "loss", f"{step.id} ({step.action}) is completed, and its action never began"
+        if step.status == StepStatus.COMPLETED and not _has_happened(run, step):
+            yield "loss", f"{step.id} ({step.action}) is completed, and nothing says that it has happened"
         if step.effect != EffectClass.PURE:
             yield from _effect(run, step)
+
+
+def _has_happened(run: RunFacts, step: StepFacts) -> bool:
+    """Whether its action has returned, or its probe has found it. A transaction may have been committed by an action
+    that was killed before it could return; its row cannot be there without it.
+    """
+    if step.effect == EffectClass.TRANSACTIONAL:
+        return step.id in run.landed
+    found = (act for act in _acts(run, step, ASKED) if act.details.get("landed"))
+    return bool(_acts(run, step, ACTED)) or any(found)
 
 
 def _effect(run: RunFacts, step: StepFacts) -> Found:
@@ -325,21 +372,34 @@ def _effect(run: RunFacts, step: StepFacts) -> Found:
         yield "other", f"{step.id} is completed, and was undone"
     elif step.status == StepStatus.COMPENSATED:
         yield from _undone(run, step, acted, undone)
-    elif step.status != StepStatus.COMPLETED and acted and step.id not in run.letters:
+    elif step.status != StepStatus.COMPLETED and acted and not may_stand(run, step):
         yield "loss", f"{step.id} is {step.status}, its effect stands, and no letter says so"
+
+
+def may_stand(run: RunFacts, step: StepFacts) -> bool:
+    """Whether a letter tells a person that something of the step may be there, though it is not completed. That its
+    attempts are used up says so only of one that is shown to be in doubt.
+    """
+    saying = {IN_DOUBT, LATE, UNDO} | ({EXHAUSTED} if step.status == StepStatus.IN_DOUBT else set())
+    return not saying.isdisjoint(run.letters.get(step.id, ()))
 
 
 def _undone(run: RunFacts, step: StepFacts, acted: list[Act], undone: list[Act]) -> Found:
     if not undone:
-        if not step.confined:
+        if not _goes_with_its_workspace(run, step):
             yield "loss", f"{step.id} is said to be undone, and its compensation never returned"
         return
     repeatable = step.effect in (EffectClass.IDEMPOTENT, EffectClass.KEYED)
     if not repeatable and len(undone) > 1 + (step.id in run.late):
         yield "duplicate", f"{step.id} was undone {len(undone)} times"
-    if acted and acted[-1].number > undone[-1].number and step.id not in run.letters:
+    if acted and acted[-1].number > undone[-1].number and not may_stand(run, step):
         yield "loss", f"{step.id} acted after it was undone, and no letter says so"
     yield from _in_order(run, step)
+
+
+def _goes_with_its_workspace(run: RunFacts, step: StepFacts) -> bool:
+    """Whether nobody else need undo it: a compensation that there is has tried before, and raised."""
+    return step.confined and (not step.has_undo or bool(_acts(run, step, UNDO_RAISED)))
 
 
 def _in_order(run: RunFacts, step: StepFacts) -> Found:

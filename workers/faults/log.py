@@ -5,13 +5,14 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 FOLDER: Final = "MANDORS_FAULTS"  # environment: where pipe, log and orders lie; no setting of Mandor's, hence the S
 PIPE: Final = "witness.pipe"
@@ -24,7 +25,8 @@ class Act:
     """A line of the log.
 
     what: `began`, `acted` or `raised` of an action; `undoing`, `undone` or `undo_raised` of a compensation; `asked` of
-    a probe; `ordered` of an order that is carried out now. number: in the order of the witness, whose time is `at` (ms
+    a probe; `ordered` of an order that is carried out now; `came` of a message that a worker begins with;
+    `called` of a callback that was received. number: in the order of the witness, whose time is `at` (ms
     since the epoch). details: more, by what it is.
     """
 
@@ -47,8 +49,13 @@ def folder() -> Path:
 
 def tell(what: str, run_id: str, step_id: str, **fields: Any) -> None:
     """One line to the witness, written whole. OSError: there is no witness."""
+    tell_at(folder(), what, run_id, step_id, **fields)
+
+
+def tell_at(place: Path, what: str, run_id: str, step_id: str, /, **fields: Any) -> None:
+    """The same to the witness of this folder."""
     line = {"what": what, "run_id": run_id, "step_id": step_id, "pid": os.getpid(), **fields}
-    write(folder() / PIPE, json.dumps(line).encode() + b"\n")
+    write(place / PIPE, json.dumps(line).encode() + b"\n")
 
 
 def write(pipe: Path, line: bytes) -> None:
@@ -67,8 +74,26 @@ def write(pipe: Path, line: bytes) -> None:
 
 
 def fingerprint(params: BaseModel) -> str:
-    """What tells the inputs of one step from those of another."""
-    return hashlib.sha256(params.model_dump_json().encode()).hexdigest()[:16]
+    """What tells the inputs of one step from those of another, in whichever process: of what was given, not of what
+    validation adds, and whatever the order in which a process has its sets.
+    """
+    return hashlib.sha256(_text(_plain(params)).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {name: _plain(getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, Mapping):
+        return {_text(_plain(key)): _plain(one) for key, one in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(_text(_plain(one)) for one in value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return to_jsonable_python(value, fallback=lambda unknown: type(unknown).__qualname__)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 class Log:

@@ -2,7 +2,8 @@
 
 Places of an attempt, in their order: `claimed`, `opened` (keyed and once), `began`, `acted`, `landed` (where the row is
 there and the commit is not), `committed`. Of an undo: `undoing`, `undone`, `undo_landed`, `undo_committed`. Of a
-message: `sending` and `sent`; in the place of the step stands the message's kind, and its step: `plan`, `step:charge`.
+message: `sending` and `sent`, and `midway`, where all before it in its wave have been sent; in the place of the step
+stands the message's kind, and its step: `plan`, `step:charge`; also `bell` of a letter, `deliver` of a callback.
 Of a submission, which has none of its own: `accepting` and `accepted`, with `submit` in the place of the step.
 """
 

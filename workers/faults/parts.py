@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.store.views import StepState
+from schemas.policy import policy_of
 from schemas.states import EffectClass
+from workers import undo
 from workers.registry import registry
 
 OPENED_FIRST: Final = (EffectClass.KEYED, EffectClass.ONCE)  # their rows are opened before they act
@@ -21,6 +23,11 @@ def needed_by(steps: Sequence[StepState], last: StepState) -> list[StepState]:
     return [step for step in steps if step.id in found]
 
 
+def beside(steps: Sequence[StepState], step: StepState) -> list[StepState]:
+    """Those that become ready together with this one."""
+    return [other for other in steps if other.id != step.id and other.needs == step.needs]
+
+
 def has_effect(step: StepState) -> bool:
     """Whether it is to be undone, if its run is."""
     return step.effect != EffectClass.PURE
@@ -31,9 +38,9 @@ def has_undo(step: StepState) -> bool:
     return has_effect(step) and registry.find_action(step.action).undo is not None
 
 
-def may_be_confined(action: str) -> bool:
-    """Whether a step may be undone by the end of its run's workspace."""
-    return registry.find_action(action).spec.confined is not False
+def is_confined(action: str, policy_text: str, result_text: str | None) -> bool:
+    """Whether a step with this result may be undone by the end of its run's workspace."""
+    return undo.is_confined(registry.find_action(action).spec, policy_of(policy_text), result_text)
 
 
 def has_probe(step: StepState) -> bool:

@@ -26,4 +26,7 @@ def rehearse(floor: "Floor", scene: Scene) -> None:
         raise RehearsalFailed(
             f"without any fault the run is {view.status}: {why}", hint="mend the plan or its actions first"
         )
-    floor.steps = floor.store.views.steps(floor.lookup.ref(floor.lookup.find(view.run_id)))
+    row = floor.lookup.find(view.run_id)
+    floor.steps = floor.store.views.steps(floor.lookup.ref(row))
+    state = floor.lookup.state(row)
+    floor.most_at_once = state.max_parallel if state else 1

@@ -22,7 +22,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something done on purpose, at that time (ms since the epoch). step_id: None for what was done to a whole run.
+    """Something done on purpose, at that time (ms since the epoch). run_id: empty for what met whatever was there;
+    step_id: None for what was done to a whole run.
 
     interrupts: something stops by it, and recovers.
     """
@@ -36,18 +37,23 @@ class Fault:
 
 @dataclass
 class Scene:
-    """One scenario under way. draw: all that is left to chance comes from it, so that a seed says it again. missed:
-    orders that nobody has carried out.
+    """One scenario under way. draw: all that is left to chance comes from it, so that a seed says it again. call: part
+    of its runs' names, so that their effects do not meet those of the same seed drawn before. missed: orders that
+    nobody has carried out. left_out: what this plan gives no occasion for, and why. callback: whom its runs tell of
+    their ends. spare_s: what a recovery may take here beside leases and sweeps.
     """
 
     name: str
     seed: int
+    call: str = ""
     draw: Random = field(init=False)
     runs: list[Wanted] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    again: dict[str, int] = field(default_factory=dict)
     missed: list[Order] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    callback: str | None = None
+    spare_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.draw = Random(f"{self.seed}:{self.name}")  # a draw that can be repeated
@@ -64,6 +70,10 @@ class Scene:
         """Something that is promised beyond the invariants."""
         if not holds:
             self.wrong.append(text)
+
+    def leave_out(self, text: str) -> None:
+        """Something that belongs to the scenario is not done."""
+        self.left_out.append(text)
 
     def run_ids(self) -> list[str]:
         """All that belong to this scenario."""

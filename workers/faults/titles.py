@@ -13,6 +13,6 @@ TITLES: Final[dict[str, str]] = {
     "S8": "every message comes 50 times, and so does the submission",
     "S9": "a step holds the interpreter for ever, another never returns",
     "S10": "a step fails while those beside it commit",
-    "S11": "two operators start a run over from its dead letter at once",
-    "S12": "a process is killed before and after each publish",
+    "S11": "two operators replay a dead letter at once",
+    "S12": "a process is killed before, amid and after each publish, of bells and callbacks, too",
 }

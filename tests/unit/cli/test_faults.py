@@ -23,8 +23,10 @@ def test_scenarios_are_chosen_by_name_each_once() -> None:
 
 
 def test_how_to_play_it_again() -> None:
-    assert faults.again(Options(("S3", "S1"), 7)) == "mandor faults run --scenario S3,S1 --seed 7"
-    assert faults.again(Options(faults.chosen(None), 7, planner="p")) == "mandor faults run --seed 7 …"
+    assert faults.again(Options(("S3", "S1"), 7), {"plan": None}) == "mandor faults run --scenario S3,S1 --seed 7"
+    given = {"actions": "shop", "planner": "p", "context": '{"a": 1}'}
+    said = faults.again(Options(faults.chosen(None), 7, planner="p"), given)
+    assert said == """mandor faults run --seed 7 --actions shop --planner p --context '{"a": 1}'"""
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ def events(*told: tuple[str, str], generation: int = 1, first: int = 1) -> tuple
 
 def fields(moves: str) -> dict[str, str]:
     """What an event says: it is about the first step that it moves."""
-    return {"steps": moves, "policy_hash": POLICY, "step_id": moves.partition("=")[0]}
+    step_id, fence = moves.partition("=")[0], moves.partition(",")[0].rpartition("/")[2]
+    return {"steps": moves, "policy_hash": POLICY, "step_id": step_id, "fence": fence}
 
 
 def act(what: str, step_id: str, number: int, **more: Any) -> Act:
@@ -42,8 +43,8 @@ def good(*, undone: bool = False) -> RunFacts:
         told += [("step.claimed", f"{name}=running/1/{fence}"), ("step.committed", f"{name}=completed/1/{fence}")]
     numbers = count(1)
     acts = [
-        act(what, name, next(numbers), details={"inputs": f"in-{name}"})
-        for name in CLASSES
+        act(what, name, next(numbers), fence=fence, details={"inputs": f"in-{name}"})
+        for fence, name in enumerate(CLASSES, 1)
         for what in ("began", "acted")
     ]
     if undone:
@@ -59,7 +60,8 @@ def good(*, undone: bool = False) -> RunFacts:
         told.append(("run.succeeded", ""))
     status = "compensated" if undone else "succeeded"
     happened = events(*told)
-    return RunFacts(RUN, status, len(happened), POLICY, steps, happened, tuple(acts), ended_at=2000, bound_at=3000)
+    facts = RunFacts(RUN, status, len(happened), POLICY, steps, happened, tuple(acts), ended_at=2000, bound_at=3000)
+    return replace(facts, landed=frozenset({"book"}))
 
 
 def undoing(step_id: str) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.unit.faults.facts import act, good, undoing, with_acts, with_events, with_step, without
 from workers.faults.invariants import CHECKS, RunFacts, broken
+from workers.faults.log import Act
 
 
 def again(step_id: str, fence: int) -> tuple[tuple[str, str], ...]:
@@ -47,6 +48,29 @@ def with_a_gap(run: RunFacts, *, first: str) -> RunFacts:
     return replace(built, events=(*built.events[:at], *later), version=built.version + 1)
 
 
+def absent(number: int) -> tuple[Act, ...]:
+    """What the probe of `send` says of the attempt that has fence 5."""
+    return (act("asked", "send", number, fence=5, details={"landed": False}),)
+
+
+def dead(run: RunFacts) -> RunFacts:
+    """The process of that attempt was seen dead."""
+    ended = with_events(run, ("step.claim_ended", ""))
+    at = len(ended.events) - 2
+    event = replace(ended.events[at], fields={"step_id": "send", "fence": "5", "policy_hash": run.policy_hash})
+    return replace(ended, events=(*ended.events[:at], event, ended.events[-1]))
+
+
+def started_again(run: RunFacts, said: tuple[Act, ...]) -> RunFacts:
+    """`send` had not acted when it began once more."""
+    again = (act("began", "send", 90, fence=9), act("acted", "send", 91, fence=9))
+    return with_acts(without(run, "send", "acted"), *sorted((*said, *again), key=lambda one: one.number))
+
+
+def with_letter(run: RunFacts, reason: str) -> RunFacts:
+    return replace(run, letters={"charge": (reason,)})
+
+
 def after_its_end(run: RunFacts) -> RunFacts:
     last = run.events[-1]
     return replace(run, events=(*run.events, replace(last, version=last.version + 1)))
@@ -59,9 +83,14 @@ PLANTED: list[tuple[str, str, Callable[[RunFacts], RunFacts]]] = [
     ("I3", "other", reordered),
     ("I4", "other", lambda run: with_events(run, ("run.cancel", ""), ("step.claimed", "send=running/2/9"))),
     ("I5", "duplicate", lambda run: with_acts(run, act("acted", "book", 90))),
-    ("I6", "duplicate", lambda run: with_acts(run, act("began", "send", 90))),
+    # whatever a probe says, and however often
+    ("I6", "duplicate", lambda run: with_acts(run, *absent(80), act("began", "send", 90), act("acted", "send", 91))),
+    ("I6", "duplicate", lambda run: with_acts(run, act("began", "send", 90, fence=9))),
+    ("I6", "duplicate", lambda run: started_again(run, absent(80))),
+    ("I6", "duplicate", lambda run: started_again(dead(run), absent(91))),
+    ("I6", "duplicate", lambda run: with_acts(started_again(dead(run), absent(80) * 3), act("began", "send", 92))),
     ("I6", "duplicate", lambda run: with_acts(run, act("began", "charge", 90, key="another"))),
-    ("I6", "duplicate", lambda run: with_acts(run, act("asked", "send", 90, details={"landed": False}))),
+    ("I6", "duplicate", lambda run: with_acts(run, *absent(90))),
     ("I7", "other", under_another_policy),
     ("I7", "other", under_no_policy),
     ("I8", "other", lambda run: replace(run, events=(*run.events[:3], *run.events[4:]))),
@@ -71,8 +100,14 @@ PLANTED: list[tuple[str, str, Callable[[RunFacts], RunFacts]]] = [
     ("I8", "other", lambda run: replace(run, events=(run.events[1], run.events[0], *run.events[2:]))),
     ("I9", "stuck", lambda run: replace(run, status="running", ended_at=None)),
     ("I9", "stuck", lambda run: replace(run, ended_at=3001)),
-    ("I10", "loss", lambda run: without(run, "charge", "began")),
+    ("I9", "stuck", lambda run: with_step(run, "look", status="running")),
+    ("I10", "loss", lambda run: without(run, "look", "acted")),
+    ("I10", "loss", lambda run: without(run, "charge", "acted")),
+    ("I10", "loss", lambda run: with_acts(without(run, "send", "acted"), *absent(90))),
+    ("I10", "loss", lambda run: replace(run, landed=frozenset())),
     ("I10", "loss", lambda run: with_step(run, "note", status="failed")),
+    ("I10", "loss", lambda run: with_letter(with_step(run, "charge", status="failed"), "retry_exhausted")),
+    ("I10", "loss", lambda run: with_letter(with_step(run, "charge", status="skipped"), "no worker supports x")),
     ("I10", "other", lambda run: with_acts(run, act("undone", "note", 90))),
     ("I11", "other", lambda run: with_acts(run, act("began", "charge", 90, details={"inputs": "in-another-run"}))),
     ("I12", "other", after_its_end),
@@ -82,6 +117,7 @@ PLANTED_IN_UNDOING: list[tuple[str, str, Callable[[RunFacts], RunFacts]]] = [
     ("I10", "loss", lambda run: without(run, "charge", "undone")),
     ("I10", "duplicate", lambda run: with_acts(run, act("undone", "book", 90))),
     ("I10", "loss", lambda run: with_acts(run, act("acted", "note", 90))),
+    ("I10", "loss", lambda run: with_letter(with_acts(run, act("acted", "charge", 90)), "retry_exhausted")),
     ("I10", "other", lambda run: with_step(run, "send", needs=("look", "charge"))),
     ("I10", "duplicate", lambda run: with_events(run, *undoing("book"))),
     (
@@ -120,15 +156,19 @@ ALLOWED: list[Callable[[RunFacts], RunFacts]] = [
     lambda run: with_acts(run, act("began", "charge", 90), act("acted", "charge", 91), act("acted", "note", 92)),
     # a transaction that was rolled back
     lambda run: with_acts(run, act("began", "book", 90), act("raised", "book", 91, details={"no_effect": False})),
-    # once more, where the probe can know that it has not happened
-    lambda run: with_acts(
-        without(run, "send", "acted"), act("asked", "send", 90, details={"landed": False}), act("began", "send", 91)
-    ),
-    lambda run: with_acts(run, act("raised", "send", 90, details={"no_effect": True}), act("began", "send", 91)),
-    # a person wants it
-    lambda run: replace(with_acts(run, act("began", "send", 90)), again=1),
+    # once more, where the probe can know that it has not happened, or the attempt itself
+    lambda run: started_again(dead(run), absent(80)),
+    lambda run: started_again(run, (act("raised", "send", 80, fence=5, details={"no_effect": True}),)),
+    # that somebody was seen dead may be forgotten with the rest
+    lambda run: started_again(with_events(run, ("run.restored", "")), absent(80)),
+    # it was killed before it could say that it had acted
+    lambda run: with_acts(without(run, "send", "acted"), act("asked", "send", 90, details={"landed": True})),
+    lambda run: without(run, "book", "acted"),
     # it stands, and a letter says so
     lambda run: replace(with_step(run, "send", status="in_doubt"), letters={"send": ("in_doubt",)}),
+    lambda run: with_letter(with_step(run, "charge", status="in_doubt"), "retry_exhausted"),
+    lambda run: with_letter(with_step(run, "charge", status="failed"), "late_effect"),
+    lambda run: with_letter(with_step(run, "charge", status="compensation_failed"), "undo"),
     # a later transition of a running step is no other claim
     lambda run: with_events(run, ("step.claimed", "send=running/2/9"), ("step.claim_ended", "send=running/2/9")),
     # built again: what nobody had heard of is committed once more, and versions leave a gap
@@ -144,11 +184,15 @@ def test_what_is_allowed_is_not_found(change: Callable[[RunFacts], RunFacts]) ->
 def test_what_is_confined_to_its_workspace_is_undone_without_a_compensation() -> None:
     run = without(without(good(undone=True), "send", "undoing"), "send", "undone")
     assert found(run) == [("I10", "loss")]
-    assert broken(with_step(run, "send", confined=True)) == []
+    assert broken(with_step(run, "send", confined=True, has_undo=False)) == []
+    assert found(with_step(run, "send", confined=True)) == [("I10", "loss")]
+    tried = with_acts(run, act("undoing", "send", 90), act("undo_raised", "send", 91))
+    assert broken(with_step(tried, "send", confined=True)) == []
 
 
 def test_a_late_effect_may_be_undone_once_more() -> None:
-    run = with_acts(good(undone=True), act("acted", "send", 90), act("undone", "send", 91))
+    undone = without(good(undone=True), "send", "acted")
+    run = with_acts(undone, act("acted", "send", 90), act("undone", "send", 91))
     assert found(run) == [("I10", "duplicate")]
     assert broken(replace(run, late=frozenset({"send"}))) == []
 
@@ -156,5 +200,5 @@ def test_a_late_effect_may_be_undone_once_more() -> None:
 def test_how_steps_stand_is_not_judged_where_nobody_heard_of_it() -> None:
     forgotten = replace(with_step(good(undone=True), "send", status="running"), told=False)
     assert broken(forgotten) == []
-    assert found(replace(forgotten, told=True)) == [("I10", "loss")]
-    assert found(replace(without(good(), "charge", "began"), told=False)) == [("I10", "loss")]
+    assert found(replace(forgotten, told=True)) == [("I9", "stuck"), ("I10", "loss")]
+    assert found(replace(without(good(), "charge", "acted"), told=False)) == [("I10", "loss")]

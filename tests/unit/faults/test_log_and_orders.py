@@ -115,6 +115,38 @@ def test_inputs_are_told_apart() -> None:
     assert fingerprint(one) == fingerprint(Charge(order="a", cents=1)) != fingerprint(Charge(order="b", cents=1))
 
 
+PROGRAM = """
+from uuid import UUID, uuid4
+from pydantic import BaseModel, Field
+from workers.faults.log import fingerprint
+
+class Inner(BaseModel, frozen=True):
+    name: str
+
+class Tags(BaseModel):
+    tags: set[str]
+    by_name: dict[str, frozenset[Inner]]
+    drawn: UUID = Field(default_factory=uuid4)
+
+inner = [{"name": name} for name in "abcdef"]
+print(fingerprint(Tags.model_validate({"tags": list("abcdef"), "by_name": {"x": inner}})))
+"""
+
+
+def test_every_process_finds_the_same_inputs() -> None:
+    """Sets have another order in each, and defaults may be drawn."""
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1
+
+
 def test_a_seed_draws_the_same_again_and_another_for_each_scenario() -> None:
     drawn = [Scene(name, seed).draw.random() for name, seed in (("S1", 7), ("S1", 7), ("S2", 7), ("S1", 8))]
     assert drawn[0] == drawn[1]

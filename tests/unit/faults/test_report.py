@@ -18,6 +18,12 @@ def scene(**changes: object) -> Scene:
     return made
 
 
+def harmed(fault: Fault, **changes: object) -> Scene:
+    made = scene(**changes)
+    made.faults.append(fault)
+    return made
+
+
 def a_report(*outcomes: Outcome) -> Report:
     return Report(7, "the kit's own example", 4000, outcomes)
 
@@ -46,7 +52,23 @@ def test_a_run_that_gets_elsewhere_is_a_loss() -> None:
 def test_a_doubt_about_a_once_step_excuses_its_run_and_no_other_step_does() -> None:
     for step_id, passes in (("send", True), ("charge", False)):
         run = replace(good(undone=True), letters={step_id: ("in_doubt",)}, reason=f"in_doubt:{step_id}")
-        assert judge(scene(), "", [run], 1.0).passed is passes
+        assert judge(harmed(Fault("child killed", 0, RUN, step_id)), "", [run], 1.0).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("fault", "passes"),
+    [
+        (Fault("child killed", 0, RUN, "send"), True),
+        (Fault("FLUSHALL", 0, RUN), True),
+        (Fault("worker killed", 0, ""), True),
+        (Fault("child killed", 0, RUN, "charge"), False),
+        (Fault("child killed", 0, "another run", "send"), False),
+        (Fault("copies", 0, RUN, "send", interrupts=False), False),
+    ],
+)
+def test_a_doubt_excuses_no_run_that_nobody_has_harmed_there(fault: Fault, passes: bool) -> None:
+    run = replace(good(undone=True), letters={"send": ("in_doubt",)}, reason="in_doubt:send")
+    assert judge(harmed(fault), "", [run], 1.0).passed is passes
 
 
 @pytest.mark.parametrize(
@@ -54,17 +76,19 @@ def test_a_doubt_about_a_once_step_excuses_its_run_and_no_other_step_does() -> N
 )
 def test_a_doubt_excuses_no_run_that_ended_for_another_reason(reason: str) -> None:
     run = replace(good(undone=True), letters={"send": ("in_doubt",)}, reason=reason)
-    assert [one.invariant for one in judge(scene(), "", [run], 1.0).violations] == ["end"]
+    made = harmed(Fault("child killed", 0, RUN, "send"))
+    assert [one.invariant for one in judge(made, "", [run], 1.0).violations] == ["end"]
 
 
 def test_nor_one_that_ended_as_no_doubt_ends_it() -> None:
     run = replace(good(), letters={"send": ("in_doubt",)}, reason="in_doubt:send")
-    assert not judge(scene(ends=frozenset({"cancelled"})), "", [run], 1.0).passed
+    made = harmed(Fault("child killed", 0, RUN, "send"), ends=frozenset({"cancelled"}))
+    assert not judge(made, "", [run], 1.0).passed
 
 
 @pytest.mark.parametrize(("reason", "named"), [("", ["harm not done"]), ("in_doubt:send", [])])
 def test_harm_that_was_not_done_is_a_failure_unless_its_run_ended_before(reason: str, named: list[str]) -> None:
-    made = scene(ends=frozenset({"succeeded", "compensated"}))
+    made = harmed(Fault("child killed", 0, RUN, "send"), ends=frozenset({"succeeded", "compensated"}))
     made.missed.append(Order("a", RUN, "charge", "acted", "hold"))
     run = replace(good(undone=True), letters={"send": ("in_doubt",)}, reason=reason)
     outcome = judge(made, "", [run], 1.0)
@@ -83,8 +107,9 @@ def test_nobody_comes_to_the_end_of_an_undo_that_is_given_up() -> None:
 
 def test_a_step_that_has_one_attempt_excuses_its_run() -> None:
     run = replace(good(undone=True), letters={"charge": ("retry_exhausted",)}, reason="step_failed:charge")
-    assert not judge(scene(), "", [run], 1.0).passed
-    assert judge(scene(), "", [with_step(run, "charge", max_attempts=1)], 1.0).passed
+    made = harmed(Fault("child killed", 0, RUN, "charge"))
+    assert not judge(made, "", [run], 1.0).passed
+    assert judge(made, "", [with_step(run, "charge", max_attempts=1)], 1.0).passed
 
 
 def test_what_a_scenario_expects_beyond_the_invariants_is_judged() -> None:
@@ -106,6 +131,18 @@ def test_recovery_lasts_until_what_was_interrupted_moves() -> None:
     said = report.certificate(a_report(outcome))["recovery_ms"]
     assert said == {"count": 2, "median": 501, "slowest": 1001, "slowest_fault": "flushed"}
     assert "  recovery    median 0.5 s of 2; slowest 1.0 s, flushed" in list(report.text(a_report(outcome)))
+
+
+@pytest.mark.parametrize(("ms", "found"), [(8000, 0), (8001, 1), (50_000, 1)])
+def test_a_recovery_that_takes_too_long_is_found(ms: int, found: int) -> None:
+    moved = next(event.at for event in good().events if "send=running" in event.fields["steps"])
+    made = harmed(Fault("child killed", moved - ms, RUN, "send"))
+    wrong = judge(made, "", [good()], 1.0, bound_ms=4000).violations
+    assert [(one.invariant, one.sort) for one in wrong] == [("recovery", "stuck")] * found
+    assert judge(made, "", [with_step(good(), "send", has_probe=True)], 1.0, bound_ms=4000).passed
+    made.spare_s = 50
+    assert judge(made, "", [good()], 1.0, bound_ms=4000).passed
+    assert judge(harmed(Fault("copies", 0, RUN, "send", interrupts=False)), "", [good()], 1.0, bound_ms=1).passed
 
 
 def test_the_certificate_counts() -> None:
@@ -135,7 +172,7 @@ def test_as_junit() -> None:
     made = a_report(passed(), failed(), Outcome("S2", "no", 1.0, error="too_late: nothing came"))
     suite = ET.fromstring(report.junit(made))
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
-    assert [one.get("value") for one in suite.iter("property")] == ["7", "the kit's own example"]
+    assert [one.get("value") for one in suite.iter("property")] == ["7", "the kit's own example", ""]
     assert [[child.tag for child in case] for case in suite.iter("testcase")] == [[], ["failure"], ["error"]]
     failure = next(suite.iter("failure"))
     assert "applied 2 times" in (failure.text or "")

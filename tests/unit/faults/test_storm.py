@@ -17,7 +17,9 @@ from tests.support.storm import actions, forecast, pauses, reclaims, shapes, tro
 from tests.support.storm.reclaims import FOREVER, Claim, Loss, Outage, Stood
 from tests.unit.faults import facts
 from workers.actions import files, records
+from workers.faults import example, log
 from workers.registry import registry
+from workers.testing import context
 
 RUN = "0f0e0d0c-0b0a-8908-8706-050403020100"
 
@@ -145,15 +147,15 @@ class Outside:
             connection.execute("CREATE TABLE records (entity_id TEXT, version INTEGER)")
             connection.execute("INSERT INTO records VALUES (?, 0)", (shapes.account("x"),))
 
-    def has(self, *, charged: bool, sent: bool, changes: int) -> None:
+    def has(self, *, charged: bool, sent: int, changes: int) -> None:
         (self._folder / "till" / "key-charge").touch() if charged else None
-        (self._folder / "post" / f"{facts.RUN}.send").touch() if sent else None
+        (self._folder / "post" / f"{facts.RUN}.send").write_text("x\n" * sent) if sent else None
         with closing(sqlite3.connect(self._folder / "ledger.db")) as connection, connection:
             connection.execute("UPDATE records SET version = ?", (changes,))
 
-    def complaints(self, *, undone: bool, letters: Sequence[str] = ()) -> set[str]:
-        """The steps that are complained of."""
-        run = replace(facts.good(undone=undone), letters=dict.fromkeys(letters, ("late_effect",)))
+    def complaints(self, *, undone: bool, letter: str = "") -> set[str]:
+        """The steps that are complained of. letter: what one about the charge says."""
+        run = replace(facts.good(undone=undone), letters={"charge": (letter,)})
         found = world.complaints(self._folder, self._folder / "ledger.db", [run], {facts.RUN: "x"})
         return {text.split()[2] for text in found}
 
@@ -165,18 +167,29 @@ def outside(tmp_path: Path) -> Outside:
 
 def test_what_is_completed_is_found_once(outside: Outside) -> None:
     assert outside.complaints(undone=False) == {"charge", "send", "book"}
-    outside.has(charged=True, sent=True, changes=1)
+    outside.has(charged=True, sent=1, changes=1)
     assert outside.complaints(undone=False) == set()
-    outside.has(charged=True, sent=True, changes=2)
+    outside.has(charged=True, sent=1, changes=2)
     assert outside.complaints(undone=False) == {"book"}
+    outside.has(charged=True, sent=2, changes=1)
+    assert outside.complaints(undone=False) == {"send"}
 
 
 def test_what_is_undone_is_not_found_unless_a_letter_says_so(outside: Outside) -> None:
-    outside.has(charged=False, sent=False, changes=2)
+    outside.has(charged=False, sent=0, changes=2)
     assert outside.complaints(undone=True) == set()
-    outside.has(charged=True, sent=True, changes=3)
+    outside.has(charged=True, sent=1, changes=3)
     assert outside.complaints(undone=True) == {"charge", "send", "book"}
-    assert outside.complaints(undone=True, letters=["charge"]) == {"send", "book"}
+    assert outside.complaints(undone=True, letter="late_effect") == {"send", "book"}
+    assert outside.complaints(undone=True, letter="retry_exhausted") == {"charge", "send", "book"}
+
+
+def test_the_post_office_knows_no_keys(outside: Outside, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(log.FOLDER, str(tmp_path))
+    outside.has(charged=True, sent=0, changes=1)
+    for complained_of in (set[str](), {"send"}):
+        example.send(example.Order(order="x"), context(run_id=facts.RUN, step_id="send"))
+        assert outside.complaints(undone=False) == complained_of
 
 
 # ---- how long runs stood still

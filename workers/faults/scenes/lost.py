@@ -21,6 +21,8 @@ def child_after_effect(floor: Floor, scene: Scene) -> None:
     runs = floor.announce(scene, RUNS)
     undone, last = floor.announce(scene, 1, UNDONE), floor.steps[-1]
     to_undo = [step for step in needed_by(floor.steps, last) if has_undo(step)]
+    if not to_undo:
+        scene.leave_out("no undo is killed: nothing that the last step needs can be undone")
     floor.order(
         [
             *(held(scene, run, step.id, AFTER_THE_EFFECT) for run in runs for step in floor.steps),
@@ -56,6 +58,7 @@ def whole_worker(floor: Floor, scene: Scene) -> None:
     lost = floor.held_by(scene, worker)
     floor.order([])
     floor.hands.kill(worker)
+    scene.fault(f"{worker} killed", "")  # what does not hold may be under way in it, too
     for act in lost:
         scene.fault(f"{worker} killed, {act.details['place']}", act.run_id, act.step_id)
     floor.let_go(floor.holding(scene))

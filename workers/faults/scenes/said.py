@@ -10,10 +10,10 @@ from workers.faults import trouble
 from workers.faults.floor import Floor
 from workers.faults.invariants import RETRIED
 from workers.faults.orders import Order
+from workers.faults.parts import beside
 from workers.faults.scene import UNDONE, Scene, Wanted
 
 COPIES: Final = 50
-OPERATORS: Final = 2
 LIMIT_MS: Final = 60_000
 FAILING: Final = 4  # runs
 
@@ -29,66 +29,68 @@ def many_times(floor: Floor, scene: Scene) -> None:
     floor.let_go(floor.holding(scene))
     floor.until_over(scene)
     _copies(floor, scene)
+    said = [(run_id, *message) for run_id in scene.run_ids() for message in _messages(floor)]
+    floor.until(lambda: all(len(floor.came(*one)) >= COPIES for one in said), f"{COPIES} of each message at a worker")
     floor.until(floor.is_idle, "the end of the copies")
+    for run_id, _, step_id in said:
+        scene.nuisance(f"{COPIES} copies of a message", run_id, step_id or None)
 
 
 def _copies(floor: Floor, scene: Scene) -> None:
     for run_id in scene.run_ids():
         for _ in range(COPIES // 2):
             trouble.send(floor.app, trouble.copies(floor.lookup, run_id, floor.steps[0].queue, LIMIT_MS))
-        scene.nuisance(f"{COPIES // 2} copies of each message", run_id)
+
+
+def _messages(floor: Floor) -> list[tuple[str, str]]:
+    return [("submit", ""), ("settle", ""), *(("step", step.id) for step in floor.steps)]
 
 
 def beside_others(floor: Floor, scene: Scene) -> None:
     """S10. In each run another step fails, once one beside it has acted; that one commits when it has failed."""
-    chosen = floor.steps[:]
+    chosen = [step for step in floor.steps if beside(floor.steps, step)]
+    if not chosen:
+        scene.leave_out("no two steps run side by side")
+        return
     scene.draw.shuffle(chosen)
     runs = floor.announce(scene, min(len(chosen), FAILING), UNDONE)
-    pairs = [(run, step, _beside(floor, scene, step)) for run, step in zip(runs, chosen, strict=False)]
+    pairs = [(run, step, scene.draw.choice(beside(floor.steps, step))) for run, step in zip(runs, chosen, strict=False)]
     floor.order(order for run, step, other in pairs for order in _fails(run, step, other))
-    for run, step, other in pairs:
+    for run, step, _ in pairs:
         floor.submit([run])
-        _let_fail(floor, scene, run, 1 if other is None else 2)
+        _let_fail(floor, scene, run)
         scene.nuisance("step fails", run.run_id, step.id)
     floor.until_over(scene)
 
 
-def _beside(floor: Floor, scene: Scene, step: StepState) -> StepState | None:
-    """A step that runs beside this one."""
-    others = [other for other in floor.steps if other.id != step.id and other.needs == step.needs]
-    return scene.draw.choice(others) if others else None
-
-
-def _fails(run: Wanted, step: StepState, other: StepState | None) -> Iterator[Order]:
+def _fails(run: Wanted, step: StepState, other: StepState) -> Iterator[Order]:
     yield Order(f"{run.run_id}.waits", run.run_id, step.id, "claimed", "hold")
     yield Order(f"{run.run_id}.fail", run.run_id, step.id, "began", "fail")
-    if other is not None:
-        yield Order(f"{run.run_id}.acted", run.run_id, other.id, "acted", "hold")
+    yield Order(f"{run.run_id}.acted", run.run_id, other.id, "acted", "hold")
 
 
-def _let_fail(floor: Floor, scene: Scene, run: Wanted, holding: int) -> None:
-    """Once so many hold; who acted goes on when the run is failing."""
-    floor.until(
-        lambda: len(floor.holding(scene)) == holding, "a step before it fails, and one beside it that has acted"
-    )
+def _let_fail(floor: Floor, scene: Scene, run: Wanted) -> None:
+    """Once both hold; who acted goes on when the run is failing."""
+    floor.until(lambda: len(floor.holding(scene)) == 2, "a step before it fails, and one beside it that has acted")
     floor.let_go(act for act in floor.holding(scene) if act.details["place"] == "claimed")
     floor.until(lambda: floor.lookup.run(run.run_id).status != "running", "the failure")
     floor.let_go(floor.holding(scene))
 
 
 def two_operators(floor: Floor, scene: Scene) -> None:
-    """S11. The last step of a run fails for good; two commands start the run over in the same moment."""
-    runs = floor.announce(scene, 1, on_failure="stop")
+    """S11. The only attempt of a run's last step is lost, and a letter tells of it. In the same moment two commands
+    replay the letter; of a second run one replays it, and the other starts the run over.
+    """
+    runs = floor.announce(scene, 2, on_failure="stop", limits={"attempts": 1})
     last = floor.steps[-1].id
-    floor.order(Order(f"{run.run_id}.fail", run.run_id, last, "began", "fail") for run in runs)
+    floor.order(Order(f"{run.run_id}.lost", run.run_id, last, "claimed", "die") for run in runs)
     floor.submit(runs)
     floor.until_over(scene)
     floor.note_missed(scene)
     floor.order([])
-    for run in runs:
-        scene.nuisance("started over twice", run.run_id, last)
-        scene.again[run.run_id] = 1
-        _retry_at_once(run.run_id)
+    for run, second in zip(runs, ("replay", "retry"), strict=True):
+        _at_once([_operators(run.run_id, floor.letter(run.run_id, last))[name] for name in ("replay", second)])
+        scene.nuisance(f"replay and {second} at once", run.run_id, last)
     floor.until_over(scene)
     for run in runs:
         events = floor.lookup.events(run.run_id)
@@ -96,9 +98,13 @@ def two_operators(floor: Floor, scene: Scene) -> None:
         scene.expect(times == 1, f"run {run.run_id} was started over {times} times")
 
 
-def _retry_at_once(run_id: str) -> None:
-    command = [sys.executable, "-m", "workers.cli", "run", "retry", run_id, "--json"]
-    operators = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(OPERATORS)]
+def _operators(run_id: str, letter_id: str) -> dict[str, list[str]]:
+    return {"replay": ["dlq", "replay", letter_id], "retry": ["run", "retry", run_id]}
+
+
+def _at_once(commands: list[list[str]]) -> None:
+    mandor = [sys.executable, "-m", "workers.cli"]
+    operators = [subprocess.Popen([*mandor, *one, "--json"], stdout=subprocess.DEVNULL) for one in commands]
     for operator in operators:
         operator.wait()
 

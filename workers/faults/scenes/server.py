@@ -12,6 +12,7 @@ AWAY_S: Final = 20.0
 RESTARTS: Final = 3
 BETWEEN_S: Final = 1.0
 RUNS: Final = 4
+BUILDS: Final = 2  # times what building a shard again takes
 
 
 def forgets(floor: Floor, scene: Scene) -> None:
@@ -36,7 +37,10 @@ def is_away(floor: Floor, scene: Scene) -> None:
 
 
 def _under_way(floor: Floor, scene: Scene) -> list[Wanted]:
-    """Runs, each with a step that holds."""
+    """Runs, each with a step that holds. Behind what follows they wait until their shard was looked at, or built again,
+    and then for steps that go on.
+    """
+    scene.spare_s = BUILDS * (2 * floor.settings.lease_s + floor.settings.stop_grace_s) + floor.run_s
     runs = floor.announce(scene, RUNS)
     hold_anywhere(floor, scene, runs)
     return runs
