@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from orchestrator import decisions, late_effects, submission, undoagain
+from orchestrator import decisions, late_effects, startover, submission, undoagain
 from orchestrator.admission import validate_handoff
 from orchestrator.admission.catalogue import Catalogue
 from orchestrator.decisions import Desk
@@ -25,7 +25,7 @@ from orchestrator.undoagain import GivenUpUndo
 from schemas.canonical import NotCanonical, parse_json
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.run import Submission, submission_text
-from schemas.states import RUN_RETRIABLE, RunStatus
+from schemas.states import RUN_RETRIABLE
 
 POSTED_AGAIN: Final = "posted_again"
 POSTED_BEFORE: Final = "posted_before"
@@ -104,8 +104,8 @@ def _goes_on(desk: Desk, row: LedgerRun, generation: int) -> str | None:
     """Why what a run was submitted for is not to be submitted once more: it may be had by that run itself."""
     if desk.lookup.newest_generation(row) > generation or _is_to_start_over(desk, row, generation):
         return f"run {row.run_id} was started over since this letter was written"
-    if row.status != RunStatus.DEAD_LETTERED:
-        return f"run {row.run_id} is {row.status}, not dead_lettered: it would be had twice"
+    if not startover.ended_unplanned(row):
+        return f"run {row.run_id} is {row.status}, and may have, or get, a plan: it would be had twice"
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from orchestrator.dead_letters import PLANNER_FAILED
 from orchestrator.errors import DecisionRefused, NotFound
 from orchestrator.ledger import Ledger, LedgerRun, LetterFilter
 from orchestrator.recalled import Recalled, recall
@@ -68,9 +69,15 @@ def check_ended(run_id: str, status: str) -> None:
         raise DecisionRefused(message, hint=f"see `mandor run show {run_id}`")
 
 
+def ended_unplanned(row: LedgerRun) -> bool:
+    """Whether a run has ended before a plan of it was admitted, so that no step of it was ever begun."""
+    lost_planner = row.status == RunStatus.FAILED and row.reason == PLANNER_FAILED
+    return lost_planner or row.status == RunStatus.DEAD_LETTERED
+
+
 def submitted_again_for(ledger: Ledger, row: LedgerRun) -> str | None:
-    """The letter about a run's refused plan for which it was submitted again."""
-    if row.status != RunStatus.DEAD_LETTERED:
+    """The letter about a run's planning for which it was submitted again."""
+    if not ended_unplanned(row):
         return None
     replayed = LetterFilter(kind=DeadLetterKind.PLAN, status=DeadLetterStatus.REPLAYED, run_id=row.run_id)
     return next((letter.id for letter in ledger.triage.listed(1, wanted=replayed)), None)

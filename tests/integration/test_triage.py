@@ -28,7 +28,7 @@ from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
 from schemas.states import Fact
 from tests.support.installation import Installation, environment, installation, lasting_installation
-from tests.support.letters import letter_about, refuse_plan, refused_run, refused_submission
+from tests.support.letters import letter_about, lost_run, refuse_plan, refused_run, refused_submission
 from tests.support.servers import Server
 from tests.support.world import World, world_on
 from workers.cli import mandor
@@ -77,6 +77,14 @@ def refused_plan(ours: Installation, task_id: str = "t1", **changes: Any) -> str
     planner = row_of(ours, ref.run_id).planner
     attempts = [{"raw": '{"steps": 3}', "errors": [{"path": "steps", "kind": "list_type", "message": "not a list"}]}]
     return letter_about(ours, ref, "steps: not a list", planner=planner, attempts=attempts)
+
+
+def lost_planner(ours: Installation, task_id: str = "t1") -> str:
+    """The letter about a run whose planner lost its process each time, as whoever ends the run writes it."""
+    ref = lost_run(ours, FIELDS, task_id)
+    (letter,) = ours.ledger.letters(9, kind=DeadLetterKind.PLAN, run_id=ref.run_id)
+    assert (letter.reason, row_of(ours, ref.run_id).status) == ("retry_exhausted", "failed")
+    return letter.id
 
 
 def repeat(ours: Installation) -> Counts:
@@ -274,18 +282,19 @@ def test_a_run_that_has_not_ended_as_refused_is_not_submitted_again(ours: Instal
         run_id = submission.submit(ours.app, ours.store, ours.ledger, ours.settings, read, "t1").run_id
     ref = RunRef(run_id, row_of(ours, run_id).session)
     letter_id = letter_about(ours, ref, "steps: not a list")
-    with pytest.raises(DecisionRefused, match="is accepted, not dead_lettered"):
+    with pytest.raises(DecisionRefused, match="is accepted, and may have, or get, a plan"):
         triage.replay(desk_of(ours), letter_id, "ann")
     refuse_plan(ours, ref)
     assert triage.replay(desk_of(ours), letter_id, "ann").word == "submitted"
 
 
+@pytest.mark.parametrize("unplanned", [refused_plan, lost_planner])
 @pytest.mark.parametrize("broken", ["the replay", "the retry"])
 def test_of_a_replay_and_a_retry_that_were_both_decided_one_goes_on(
-    ours: Installation, broken: str, monkeypatch: pytest.MonkeyPatch
+    ours: Installation, broken: str, unplanned: Callable[[Installation], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them dies behind its decision, and is carried out when the other is over."""
-    letter_id, desk = refused_plan(ours), desk_of(ours)
+    letter_id, desk = unplanned(ours), desk_of(ours)
     (row,) = ours.ledger.listed(9)
     both: list[Callable[[], object]] = [
         lambda: triage.replay(desk, letter_id, "ann"),
@@ -305,8 +314,11 @@ def test_of_a_replay_and_a_retry_that_were_both_decided_one_goes_on(
     assert repeat(ours) == Counts()
 
 
-def test_replays_and_retries_at_once_never_both_go_on(ours: Installation) -> None:
-    letters = {refused_plan(ours, f"t{number}"): "" for number in range(8)}
+@pytest.mark.parametrize("unplanned", [refused_plan, lost_planner])
+def test_replays_and_retries_at_once_never_both_go_on(
+    ours: Installation, unplanned: Callable[[Installation, str], str]
+) -> None:
+    letters = {unplanned(ours, f"t{number}"): "" for number in range(8)}
     for letter_id in letters:
         letter = ours.ledger.letter(letter_id)
         assert letter is not None
@@ -327,6 +339,41 @@ def test_replays_and_retries_at_once_never_both_go_on(ours: Installation) -> Non
     for letter_id, run_id in letters.items():
         again = [one for one in ours.ledger.listed(99) if one.request_id == f"letter:{letter_id}"]
         assert len(again) + row_of(ours, run_id).generation - 1 <= 1
+
+
+# ---- a planner that loses its process each time
+
+
+@pytest.mark.parametrize("way", ["as it is", "another planner", "a plan"])
+def test_what_no_planner_survived_is_submitted_again(ours: Installation, way: str) -> None:
+    letter_id, plan = lost_planner(ours), plan_for(ours, "3")
+    wish = {"as it is": Wish(), "another planner": Wish(planner="other"), "a plan": Wish(edited=plan)}[way]
+    first = triage.replay(desk_of(ours), letter_id, "ann", wish=wish)
+    again = triage.replay(desk_of(ours), letter_id, "bob")
+    assert (first.word, again.made, again.run_id) == ("submitted", False, first.run_id)
+    sent = json.loads(row_of(ours, first.run_id).submission_text)
+    planner = {"as it is": "orders.fulfil", "another planner": "other", "a plan": None}[way]
+    assert (sent.get("planner"), sent.get("plan")) == (planner, plan if way == "a plan" else None)
+    assert (runs(ours), status(ours, letter_id)) == (2, "replayed")
+
+
+def test_a_run_whose_lost_planner_was_replaced_is_not_started_over(ours: Installation) -> None:
+    letter_id, desk = lost_planner(ours), desk_of(ours)
+    (row,) = ours.ledger.listed(9)
+    triage.replay(desk, letter_id, "ann", wish=Wish(planner="other"))
+    with pytest.raises(DecisionRefused, match="was submitted again, for a dead letter"):
+        start_over(desk, row.run_id)
+    assert row_of(ours, row.run_id).generation == 1
+
+
+def test_a_run_that_failed_with_a_plan_is_not_submitted_again(world: World) -> None:
+    """What its steps did stays had."""
+    failed(world)
+    refused = dead_letters.write(
+        world.app, world.ledger, DeadLetterKind.PLAN, "drift", "p", {"generation": 1}, world.ref
+    )
+    with pytest.raises(DecisionRefused, match="is failed, and may have, or get, a plan"):
+        triage.replay(world.desk, refused, "ann")
 
 
 # ---- edited

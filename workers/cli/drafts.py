@@ -120,7 +120,8 @@ def refused_text(letter: DeadLetter) -> str:
     raw = _last(letter).get("raw")
     if not isinstance(raw, str):
         message = "this letter has no answer that could be edited"
-        raise DecisionRefused(message, path="letter_id", hint="give a plan: --file FILE; or `mandor dlq replay`")
+        hint = f"give a plan: --file FILE; or plan anew: `mandor dlq replay {letter.id}`"
+        raise DecisionRefused(message, path="letter_id", hint=hint)
     return laid_out(raw)
 
 
