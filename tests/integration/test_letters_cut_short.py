@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from orchestrator import submission, triage
 from orchestrator.cli.command import run
 from orchestrator.decisions import Desk
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import StoreUnavailable, SubmissionRefused
+from orchestrator.supervisors import apply_decisions
 from tests.support.installation import Installation, installation
 from tests.support.letters import refused_submission
 from tests.support.servers import Server
@@ -101,30 +103,81 @@ def test_what_was_written_is_kept_while_its_letter_is_open(
     kept = says(capsys, "edit", letter_id, code=1)["kept"]
     assert [str(path) for path in drafts(ours)] == [kept]
     writing(monkeypatch, RIGHT, lambda: drop(ours, letter_id))
-    assert "was dropped by bob" in says(capsys, "edit", letter_id, code=1)["error"]["message"]
-    assert drafts(ours) == []
+    refused = says(capsys, "edit", letter_id, code=1)["error"]
+    assert "was dropped by bob" in refused["message"]
+    assert f"what you wrote is kept in {kept}" in refused["hint"]
+    assert json.loads(Path(kept).read_text()) == RIGHT
 
 
-def test_a_draft_goes_once_it_is_decided_about_though_the_store_is_away(
+def test_a_draft_is_kept_until_what_it_says_has_come_about(
     ours: Installation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The store is away, and by the time it is back the settings have changed: the letter is open again."""
+
     def away(*_: Any) -> Any:
         raise StoreUnavailable("gone")
 
+    def refused(*_: Any) -> Any:
+        raise SubmissionRefused("callback: nobody may be told there")
+
     letter_id = refused_submission(ours, WRONG)
     writing(monkeypatch, RIGHT)
-    monkeypatch.setattr(submission, "submit", away)
-    hint = says(capsys, "edit", letter_id, code=3)["error"]["hint"]
-    assert ("the decision is kept" in hint, "None" in hint) == (True, False)
+    with monkeypatch.context() as patched:
+        patched.setattr(submission, "submit", away)
+        hint = says(capsys, "edit", letter_id, code=3)["error"]["hint"]
+    (draft,) = drafts(ours)
+    assert ("the decision is kept" in hint, f"kept in {draft}" in hint, "None" in hint) == (True, True, False)
+    with monkeypatch.context() as patched:
+        patched.setattr(submission, "submit", refused)
+        assert apply_decisions.run_once(ours.app, ours.store, ours.ledger).moved == 1
+    monkeypatch.setattr("workers.cli.drafts.click.edit", lambda filename: Path(filename).touch())
+    assert says(capsys, "edit", letter_id)["carried_out"]
     assert drafts(ours) == []
 
 
-def test_a_draft_goes_when_somebody_else_has_dealt_with_its_letter(
+def test_a_draft_is_kept_where_its_decision_was_refused_at_once(
+    ours: Installation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise SubmissionRefused("callback: nobody may be told there")
+
+    letter_id = refused_submission(ours, WRONG)
+    writing(monkeypatch, RIGHT)
+    with monkeypatch.context() as patched:
+        patched.setattr(submission, "submit", refused)
+        assert run(mandor, ["dlq", "edit", letter_id]) == 1
+    (draft,) = drafts(ours)
+    assert f"kept in {draft}" in capsys.readouterr().err
+
+
+def test_a_text_is_kept_when_somebody_else_has_dealt_with_its_letter(
     ours: Installation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letter_id = refused_submission(ours, WRONG)
     writing(monkeypatch, {"goal": 3})
-    says(capsys, "edit", letter_id, code=1)
+    kept = says(capsys, "edit", letter_id, code=1)["kept"]
     drop(ours, letter_id)
-    says(capsys, "edit", letter_id, code=1)
+    assert f"kept in {kept}" in says(capsys, "edit", letter_id, code=1)["error"]["hint"]
+    assert json.loads(Path(kept).read_text()) == {"goal": 3}
+
+
+def test_leaving_the_editor_without_saving_is_no_edit(
+    ours: Installation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an editor that then failed has saved, and a person may have thought better of."""
+    letter_id = refused_submission(ours, WRONG)
+
+    def fails(*, filename: str) -> None:
+        Path(filename).write_text(json.dumps(RIGHT))
+        raise click.ClickException("Editing failed")
+
+    monkeypatch.setattr("workers.cli.drafts.click.edit", fails)
+    assert run(mandor, ["dlq", "edit", letter_id]) != 0
+    capsys.readouterr()
+    (draft,) = drafts(ours)
+    monkeypatch.setattr("workers.cli.drafts.click.edit", lambda filename: None)
+    refused = says(capsys, "edit", letter_id, code=1)["error"]
+    assert refused["message"] == "nothing was changed, so nothing is done"
+    assert f"`mandor dlq edit {letter_id} --file {draft}`" in refused["hint"]
+    assert says(capsys, "edit", letter_id, "--file", str(draft))["carried_out"]
     assert drafts(ours) == []

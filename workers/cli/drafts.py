@@ -21,6 +21,7 @@ FOLDER: Final = "drafts"
 MARK: Final = "# "
 LINE: Final = re.compile(r"[^\n\r\t]+")
 MOST: Final = 64 * 1024 * 1024
+CLOCK_S: Final = 10  # far above the steps in which any file system dates a file
 KEPT_D: Final = 30  # a draft nobody has opened for so long is given up: secrets may have been written into it
 
 
@@ -32,25 +33,33 @@ class Draft:
         self._letter = letter
 
     def edited(self) -> str | None:
-        """The text after $EDITOR was closed, without the remarks at its head; None if it is what was refused.
+        """The text after $EDITOR was closed, without the remarks at its head; None if nothing was saved there, or what
+        was refused. Of what was saved in an earlier session, leaving without saving makes no edit.
 
         DecisionRefused: somebody else edits it, or there is nothing to edit.
         """
         refused = refused_text(self._letter)
         with self._held():
             prune(self.path.parent)
-            self._write(self._head() + (self._kept() or refused))
+            self._write(self._head() + (self._text() or refused))
+            opened = self._saved_at()
             click.edit(filename=str(self.path))
-            text = self._kept()
+            text = self._text()
             if text == without_remarks(refused):
-                self.path.unlink(missing_ok=True)
+                self._delete()
                 return None
-            return text
+            return text if self._saved_at() != opened else None
+
+    def kept(self) -> Path | None:
+        """Where something lies that a person has written."""
+        return self.path if self._text() not in ("", self._refused()) else None
 
     def forget(self) -> None:
         """It has served. Under the hands of somebody who edits it, it is left to them."""
-        with suppress(DecisionRefused), self._held():
-            self.path.unlink(missing_ok=True)
+        with suppress(DecisionRefused):
+            if self.path.exists():
+                with self._held():
+                    self._delete()
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -71,17 +80,37 @@ class Draft:
         """What the editor shows first: what was wrong."""
         return "".join(f"{MARK}{line}\n" for line in remarks(self._letter))
 
-    def _kept(self) -> str:
+    def _refused(self) -> str:
+        """What there is to edit, as the file would have it."""
+        try:
+            return without_remarks(refused_text(self._letter))
+        except DecisionRefused:
+            return ""
+
+    def _text(self) -> str:
         """What stands in the file, without its head; nothing if there is none."""
         return without_remarks(inputs.read_text(str(self.path))) if self.path.exists() else ""
 
+    def _saved_at(self) -> tuple[int, int] | None:
+        """Tells one saving from another."""
+        with suppress(FileNotFoundError):
+            found = self.path.stat()
+            return found.st_mtime_ns, found.st_ino
+        return None
+
+    def _delete(self) -> None:
+        self.path.unlink(missing_ok=True)
+
     def _write(self, text: str) -> None:
-        """All of it or nothing: whoever is ended in the middle, or has no room, still has what was written before."""
+        """All of it or nothing: whoever is ended in the middle, or has no room, still has what was written before. It
+        is dated back a little, so that a saving shows however coarse the file system's clock is."""
         beside = self.path.with_suffix(".new")
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
+        a_while_ago = time.time() - CLOCK_S
+        os.utime(beside, (a_while_ago, a_while_ago))
         beside.replace(self.path)
 
 

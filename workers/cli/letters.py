@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,14 +15,18 @@ from orchestrator.cli.decide import signed, who
 from orchestrator.cli.letter_options import about_letters
 from orchestrator.cli.letters import group
 from orchestrator.cli.services import Services, services
-from orchestrator.errors import DecisionRefused, LedgerError, SubmissionRefused
+from orchestrator.errors import DecisionRefused, MandorError, SubmissionRefused
 from orchestrator.replays import Wish
-from schemas.dead_letter import DeadLetterStatus
 from workers import loading
 from workers.cli import drafts
 from workers.registry import registry
 
+if TYPE_CHECKING:
+    from orchestrator.triage import Dealt
+
 __all__ = ["group"]
+
+_KEPT: Final = "what you wrote is kept in {}"
 
 
 @group.command("replay")
@@ -120,49 +124,51 @@ def edit(letter_id: str, source: str | None, dry_run: bool, by: str | None, reas
 
     tools = services()
     draft = drafts.Draft(tools.settings.home, triage.find(tools.desk, letter_id))
-    with _forgotten_when_closed(tools, letter_id, draft):
+    with _draft_named(draft):
         drafts.may_be_edited(triage.open_letter(tools.desk, letter_id))
         loading.load_actions(tools.settings)
-        text = inputs.read_text(source) if source is not None else _written(draft)
+        text = drafts.without_remarks(inputs.read_text(source)) if source is not None else _written(draft, letter_id)
         wish = Wish(edited=text, catalogue=registry.catalogue())
         try:
             if dry_run:
                 _tell_accepted(triage.foresee(tools.desk, letter_id, wish))
             else:
-                dealing.tell_one(triage.replay(tools.desk, letter_id, who(by), reason, wish))
+                _tell_dealt(triage.replay(tools.desk, letter_id, who(by), reason, wish), draft)
         except (PayloadDrift, SubmissionRefused) as refused:
-            _tell_refused(refused, draft.path if source is None else None)
+            _tell_refused(refused, draft.kept() if source is None else None)
 
 
 @contextmanager
-def _forgotten_when_closed(tools: Services, letter_id: str, draft: drafts.Draft) -> Iterator[None]:
-    """Behind it, however it ended, there is a draft of an open letter only: others may have dealt with it, and the
-    store may have been away when it was decided about.
-    """
+def _draft_named(draft: drafts.Draft) -> Iterator[None]:
+    """Whatever is refused or fails behind it says where that lies which was written in the editor."""
     try:
         yield
-    finally:
-        if draft.path.exists() and _is_closed(tools, letter_id):
-            draft.forget()
+    except MandorError as error:
+        kept = draft.kept()
+        if kept and str(kept) not in (error.hint or ""):
+            error.also(_KEPT.format(kept))
+        raise
 
 
-def _is_closed(tools: Services, letter_id: str) -> bool:
-    """Whether somebody has dealt with it, as far as can be known now."""
-    try:
-        letter = tools.ledger.triage.one(letter_id)
-    except LedgerError:
-        return False
-    return letter is None or letter.status != DeadLetterStatus.OPEN
-
-
-def _written(draft: drafts.Draft) -> str:
+def _written(draft: drafts.Draft, letter_id: str) -> str:
     """What is to stand in place of what was refused, from an editor."""
     text = draft.edited()
     if text is None:
-        raise DecisionRefused(
-            "nothing was changed, so nothing is done", hint="to replay it as it is: `mandor dlq replay`"
-        )
+        kept = draft.kept()
+        as_before = f"to replay it with what was written before: `mandor dlq edit {letter_id} --file {kept}`"
+        hint = as_before if kept else f"to replay it as it is: `mandor dlq replay {letter_id}`"
+        raise DecisionRefused("nothing was changed, so nothing is done", hint=hint)
     return text
+
+
+def _tell_dealt(dealt: "Dealt", draft: drafts.Draft) -> None:
+    """A draft has served once what it says was decided here, and has come about. Until then the letter may be open
+    again, and what somebody else has decided about is another text."""
+    if dealt.made and dealt.carried_out:
+        draft.forget()
+    elif kept := draft.kept():
+        output.note(_KEPT.format(kept))
+    dealing.tell_one(dealt)
 
 
 def _tell_accepted(would: str) -> None:
@@ -183,5 +189,5 @@ def _tell_refused(refused: PayloadDrift | SubmissionRefused, kept: Path | None) 
     else:
         rows = [[error["path"] or "(all of it)", error["kind"], error["message"]] for error in errors]
         output.print_table(["path", "kind", "message"], rows)
-        output.note("refused: nothing was decided" + (f"; what you wrote is kept in {kept}" if kept else ""))
+        output.note("refused: nothing was decided" + (f"; {_KEPT.format(kept)}" if kept else ""))
     click.get_current_context().exit(NO)
