@@ -24,6 +24,8 @@ from orchestrator.telemetry.text import HIDDEN
 from orchestrator.undoagain import GivenUpUndo
 from schemas.canonical import NotCanonical, parse_json
 from schemas.dead_letter import DeadLetter, DeadLetterKind
+from schemas.issues import Issue
+from schemas.policy import Policy
 from schemas.run import Submission, submission_text
 from schemas.states import RUN_RETRIABLE
 
@@ -131,11 +133,20 @@ def _of_submission(letter: DeadLetter, wish: Wish) -> dict[str, Any]:
 def _submitting(sent: Mapping[str, Any], principal: str, letter: DeadLetter, wish: Wish) -> dict[str, Any]:
     read, fallback_id = submission.read(sent, settings()), request_id(letter)
     policy = submission.resolve_policy(read, settings(), principal)[-1].policy
-    if wish.edited is not None and wish.catalogue is not None and read.plan is not None:
-        validate_handoff(read.plan, catalogue=wish.catalogue, policy=policy, context_hash=read.context_hash())
+    if wish.edited is not None and wish.catalogue is not None:
+        _judge(read, wish.catalogue, policy)
     run_id = submission.run_id_of(read, principal, fallback_id)
     named = {"run_id": run_id, "principal": principal, "fallback_id": fallback_id}
     return {"way": "submit", "submission_text": submission_text(read), **named}
+
+
+def _judge(read: Submission, catalogue: Catalogue, policy: Policy) -> None:
+    """PayloadDrift: the plan does not pass. SubmissionRefused: no worker would know the planner, and the letter would be
+    spent on a run that fails."""
+    if read.plan is not None:
+        validate_handoff(read.plan, catalogue=catalogue, policy=policy, context_hash=read.context_hash())
+    elif read.planner is not None and (fault := catalogue.planner_fault(read.planner)):
+        raise submission.refusal([Issue("planner", "unknown_planner", fault)])
 
 
 def request_id(letter: DeadLetter) -> str:

@@ -3,6 +3,7 @@
 The door and the policy take it as an argument, so that they stay pure; `workers.registry` builds it.
 """
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -92,6 +93,14 @@ class Catalogue:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "actions", MappingProxyType(dict(self.actions)))
+
+    def planner_fault(self, name: str) -> str | None:
+        """Why a submission cannot name this planner."""
+        if name in self.planners:
+            return None
+        close = difflib.get_close_matches(name, sorted(self.planners), n=1)
+        guess = f"did you mean {close[0]}?" if close else "`mandor actions list` shows which there are"
+        return f"no planner is called {name!r}; {guess}"
 
     def json_schema(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
         """JSON schema of the plans that this catalogue allows: what a model is shown. allowed: only these actions."""

@@ -19,7 +19,7 @@ from tests.support.servers import Server
 from workers.cli import mandor
 
 WRONG = {"goal": "g"}
-RIGHT = {**WRONG, "planner": "orders.fulfil"}
+RIGHT = {**WRONG, "planner": "llm"}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -426,6 +427,19 @@ def test_a_submission_is_submitted_again_once_it_is_right(ours: Installation) ->
     right = json.dumps({"goal": "3", "planner": "orders.fulfil", "request_id": "nightly"})
     dealt = triage.replay(desk, letter_id, "ann", wish=Wish(edited=right))
     assert row_of(ours, dealt.run_id).request_id == "nightly"
+
+
+def test_an_edited_submission_names_a_planner_that_there_is(ours: Installation) -> None:
+    letter_id, desk = refused_submission(ours, {"goal": "g"}), desk_of(ours)
+    known = replace(catalogue(), planners=frozenset({"orders.fulfil"}))
+    for name, guess in (("orders.fulfill", "did you mean orders.fulfil?"), ("other", "mandor actions list")):
+        wrong = Wish(edited=json.dumps({"goal": "g", "planner": name}), catalogue=known)
+        with pytest.raises(SubmissionRefused) as caught:
+            triage.replay(desk, letter_id, "ann", wish=wrong)
+        assert (caught.value.path, guess in caught.value.message) == ("planner", True)
+    assert (status(ours, letter_id), runs(ours)) == ("open", 0)
+    right = Wish(edited=json.dumps({"goal": "g", "planner": "orders.fulfil"}), catalogue=known)
+    assert triage.replay(desk, letter_id, "ann", wish=right).carried_out
 
 
 def test_a_submission_without_a_request_id_gets_the_letter_s(ours: Installation) -> None:

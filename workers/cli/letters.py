@@ -1,6 +1,5 @@
 """`mandor dlq`, with what is done about letters: replay, edit, drop. Planners and actions are known here."""
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,11 +70,8 @@ def _known(tools: Services, planner: str | None) -> str | None:
     if planner is None:
         return None
     loading.load_actions(tools.settings)
-    names = [known.name for known in registry.planners()]
-    if planner not in names:
-        close = difflib.get_close_matches(planner, names, n=1)
-        guess = f"; did you mean {close[0]}?" if close else "; `mandor actions list` shows which there are"
-        raise click.UsageError(f"no planner is called {planner!r}{guess}")
+    if fault := registry.catalogue().planner_fault(planner):
+        raise click.UsageError(fault)
     return planner
 
 
