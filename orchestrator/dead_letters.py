@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-from orchestrator import dispatch
+from orchestrator import dispatch, stars
 from orchestrator.dispatch import App
 from orchestrator.ledger import Ledger
 from orchestrator.recalled import Reads
@@ -75,6 +75,7 @@ def compose(
     step_id: str | None = None,
 ) -> DeadLetter:
     """A letter that is still to be kept."""
+    shown = redacted(dict(content), DEEPEST, WHOLE)
     return DeadLetter(
         id=str(uuid4()),
         kind=kind,
@@ -82,7 +83,7 @@ def compose(
         step_id=step_id,
         reason=without_secrets(reason),
         created_at=time.time_ns() // 1_000_000,
-        content=redacted(dict(content), DEEPEST, WHOLE),
+        content=shown | stars.told_apart(content, shown),
     )
 
 

@@ -7,12 +7,12 @@ it says so in its outcome.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from orchestrator import decisions, late_effects, startover, submission, undoagain
+from orchestrator import decisions, late_effects, stars, startover, submission, undoagain
 from orchestrator.admission import validate_handoff
 from orchestrator.admission.catalogue import Catalogue
 from orchestrator.decisions import Desk
@@ -20,7 +20,6 @@ from orchestrator.errors import DecisionRefused, NotFound, SubmissionRefused
 from orchestrator.ledger import Delivery, DeliveryState, LedgerRun, LetterDecision
 from orchestrator.policies import FROM_BROKER
 from orchestrator.settings import settings
-from orchestrator.telemetry.text import HIDDEN
 from orchestrator.undoagain import GivenUpUndo
 from schemas.canonical import NotCanonical, parse_json
 from schemas.dead_letter import DeadLetter, DeadLetterKind
@@ -97,7 +96,7 @@ def _of_plan(desk: Desk, letter: DeadLetter, wish: Wish) -> dict[str, Any]:
     if wish.planner is not None:
         sent = {**_without(sent, "plan"), "planner": wish.planner}
     if wish.edited is not None:
-        _refuse_hidden(_as_far_as_read(wish.edited), letter)
+        _refuse_hidden(_as_far_as_read(wish.edited), letter, f"attempts.{_last_attempt(letter)}.raw")
         sent = {**_without(sent, "planner"), "plan": wish.edited}
     return _submitting(sent, row.principal, letter, wish) | {"generation": generation}
 
@@ -126,7 +125,7 @@ def _of_submission(letter: DeadLetter, wish: Wish) -> dict[str, Any]:
         raise DecisionRefused(message, path="letter_id", hint="give the whole of it: `mandor dlq edit ID --file FILE`")
     if wish.planner is not None:
         sent = {**_without(sent, "plan"), "planner": wish.planner}
-    _refuse_hidden(sent, letter)
+    _refuse_hidden(sent, letter, "submission")
     return _submitting(sent, FROM_BROKER, letter, wish)
 
 
@@ -171,21 +170,15 @@ def _as_far_as_read(text: str) -> Any:
     return text
 
 
-def _refuse_hidden(sent: Any, letter: DeadLetter) -> None:
+def _refuse_hidden(sent: Any, letter: DeadLetter, about: str) -> None:
     """DecisionRefused: what stands in place of a secret is still there, and would be taken for the value."""
-    hidden = sorted(_hidden(sent)) if HIDDEN in json.dumps(letter.content) else []
-    if hidden:
+    if hidden := stars.of_secrets(sent, letter.content, about):
         message = f"a secret stood here, and letters keep none ({', '.join(hidden)})"
-        raise DecisionRefused(message, path=hidden[0], hint="write it in again: `mandor dlq edit ID`")
+        raise DecisionRefused(message, path=hidden[0], hint=f"write it in again: `mandor dlq edit {letter.id}`")
 
 
-def _hidden(sent: Any, path: str = "edited") -> Iterator[str]:
-    """Where a text stands in place of a secret."""
-    within = sent.items() if isinstance(sent, dict) else enumerate(sent) if isinstance(sent, list) else ()
-    for name, value in within:
-        yield from _hidden(value, f"{path}.{name}" if path != "edited" else str(name))
-    if isinstance(sent, str) and HIDDEN in sent:
-        yield path
+def _last_attempt(letter: DeadLetter) -> int:
+    return len(letter.content.get("attempts", [])) - 1
 
 
 def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:

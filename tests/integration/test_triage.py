@@ -413,6 +413,24 @@ def test_a_secret_that_the_letter_does_not_have_is_asked_for_in_a_plan_too(ours:
     assert triage.replay(desk_of(ours), letter_id, "ann", wish=Wish(edited=plan_for(ours, "hunter3"))).made
 
 
+def test_stars_that_were_no_secret_may_stay(ours: Installation) -> None:
+    ref = refused_run(ours, FIELDS, "t1")
+    raw = json.dumps({"steps": [{"params": {"value": "one\n***\ntwo"}}], "extra": 1})
+    letter_id = letter_about(ours, ref, "drift", attempts=[{"raw": raw, "prompt": "password=hunter22", "errors": []}])
+    assert triage.replay(desk_of(ours), letter_id, "ann", wish=Wish(edited=plan_for(ours, "one\n***\ntwo"))).made
+
+
+def test_stars_may_stay_beside_a_secret_that_is_written_in_again(ours: Installation) -> None:
+    ref = refused_run(ours, FIELDS, "t1")
+    raw = json.dumps({"steps": [{"params": {"value": "a *** b", "password": "hunter22"}}]})
+    letter_id, desk = letter_about(ours, ref, "drift", attempts=[{"raw": raw, "errors": []}]), desk_of(ours)
+    with pytest.raises(DecisionRefused) as caught:
+        triage.replay(desk, letter_id, "ann", wish=Wish(edited=plan_for(ours, {"a": "a *** b", "password": "***"})))
+    assert (caught.value.path, letter_id in str(caught.value.hint)) == ("steps.0.params.value.password", True)
+    edited = plan_for(ours, {"a": "a *** b", "password": "hunter33"})
+    assert triage.replay(desk, letter_id, "ann", wish=Wish(edited=edited)).made
+
+
 def test_a_submission_is_submitted_again_once_it_is_right(ours: Installation) -> None:
     desk = desk_of(ours)
     letter_id = refused_submission(ours, {"goal": 3, "planer": "orders.fulfil", "request_id": "nightly"})
