@@ -1,5 +1,6 @@
 """What a person writes in an editor in place of what a dead letter is about. It is kept until the door takes it."""
 
+import glob
 import json
 import os
 import re
@@ -43,12 +44,20 @@ class Draft:
             prune(self.path.parent)
             self._write(self._head() + (self._text() or refused))
             opened = self._saved_at()
-            click.edit(filename=str(self.path))
+            self._opened()
             text = self._text()
-            if text == without_remarks(refused):
+            if text in ("", without_remarks(refused)):
                 self._delete()
                 return None
+            _check_utf8(text)
             return text if self._saved_at() != opened else None
+
+    def _opened(self) -> None:
+        try:
+            click.edit(filename=str(self.path))
+        except click.ClickException as failed:
+            message = f"the editor did not come to its end, so nothing is done: {failed.format_message()}"
+            raise DecisionRefused(message, hint="see $VISUAL and $EDITOR, or give --file FILE") from None
 
     def kept(self) -> Path | None:
         """Where something lies that a person has written."""
@@ -89,7 +98,8 @@ class Draft:
 
     def _text(self) -> str:
         """What stands in the file, without its head; nothing if there is none."""
-        return without_remarks(inputs.read_text(str(self.path))) if self.path.exists() else ""
+        raw = inputs.read_bytes(str(self.path)) if self.path.exists() else b""
+        return without_remarks(raw.decode(errors="surrogateescape"))
 
     def _saved_at(self) -> tuple[int, int] | None:
         """Tells one saving from another."""
@@ -99,14 +109,18 @@ class Draft:
         return None
 
     def _delete(self) -> None:
-        self.path.unlink(missing_ok=True)
+        """With what editors leave beside it. The lock stays: somebody else may be waiting for this very file."""
+        mine = glob.escape(self.path.stem)
+        for path in (*self.path.parent.glob(f"{mine}.*"), *self.path.parent.glob(f"[.#]{mine}.*")):
+            if path.suffix != ".lock":
+                path.unlink(missing_ok=True)
 
     def _write(self, text: str) -> None:
         """All of it or nothing: whoever is ended in the middle, or has no room, still has what was written before. It
         is dated back a little, so that a saving shows however coarse the file system's clock is."""
         beside = self.path.with_suffix(".new")
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(text.encode())
+            file.write(text.encode(errors="surrogateescape"))
             file.flush()
             os.fsync(file.fileno())
         a_while_ago = time.time() - CLOCK_S
@@ -114,10 +128,19 @@ class Draft:
         beside.replace(self.path)
 
 
+def _check_utf8(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DecisionRefused(
+            "what the editor saved is not UTF-8, so nothing is done", hint="save it as UTF-8"
+        ) from None
+
+
 def prune(folder: Path) -> None:
     """Delete what was opened last too long ago. Whoever edits a letter has just opened its files."""
     oldest = time.time() - KEPT_D * 86_400
-    for path in folder.glob("letter-*"):
+    for path in (*folder.glob("letter-*"), *folder.glob("[.#]letter-*")):
         with suppress(FileNotFoundError):  # another process does the same
             if path.stat().st_mtime < oldest:
                 path.unlink()
@@ -158,9 +181,8 @@ def may_be_edited(letter: DeadLetter) -> None:
     """DecisionRefused: it is about something that nobody has written."""
     if letter.kind in (DeadLetterKind.PLAN, DeadLetterKind.SUBMISSION):
         return
-    replayed = {DeadLetterKind.STEP: "starts its run over", DeadLetterKind.UNDO: "has it undone again"}
-    does = replayed.get(letter.kind)
-    hint = f"`mandor dlq replay {letter.id}` {does}" if does else f"see `mandor dlq show {letter.id}`"
+    is_step = letter.kind is DeadLetterKind.STEP
+    hint = f"`mandor dlq replay {letter.id}` starts its run over" if is_step else f"see `mandor dlq show {letter.id}`"
     raise DecisionRefused(f"a letter of kind {letter.kind} has nothing to edit", path="letter_id", hint=hint)
 
 

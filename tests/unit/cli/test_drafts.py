@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from orchestrator.errors import DecisionRefused
@@ -69,11 +68,46 @@ def test_an_editor_that_fails_makes_no_edit_of_what_was_refused(
     for raw in ('{"a":3}', "# a plan\n{"):
         draft = Draft(tmp_path, answered(raw))
         monkeypatch.setenv("VISUAL", "false")
-        with pytest.raises(click.ClickException, match="Editing failed"):
+        with pytest.raises(DecisionRefused, match="Editing failed"):
             draft.edited()
+        assert draft.kept() is None
         monkeypatch.setenv("VISUAL", "true")
         assert draft.edited() is None
         assert not draft.path.exists()
+
+
+def test_an_editor_that_takes_the_file_away_makes_no_edit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    draft = Draft(tmp_path, answered('{"a":3}'))
+    monkeypatch.setattr("workers.cli.drafts.click.edit", lambda filename: Path(filename).unlink())
+    assert (draft.edited(), draft.kept()) == (None, None)
+
+
+def test_a_draft_that_is_not_utf_8_is_shown_again_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    draft = Draft(tmp_path, answered('{"a":3}'))
+    monkeypatch.setattr("workers.cli.drafts.click.edit", lambda filename: Path(filename).write_bytes(b'{"a":"\xe9"}'))
+    with pytest.raises(DecisionRefused, match="not UTF-8"):
+        draft.edited()
+    assert draft.kept() == draft.path
+    seen: list[bytes] = []
+
+    def mends(*, filename: str) -> None:
+        seen.append(Path(filename).read_bytes())
+        Path(filename).write_text('{"a":"e"}')
+
+    monkeypatch.setattr("workers.cli.drafts.click.edit", mends)
+    assert draft.edited() == '{"a":"e"}'
+    assert b'{"a":"\xe9"}' in seen[0]
+
+
+def test_what_an_editor_leaves_beside_it_goes_with_a_draft(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    editing(monkeypatch, "3", "4")
+    draft = Draft(tmp_path, answered('{"a":3}'))
+    draft.edited()
+    name, folder = draft.path.name, draft.path.parent
+    for beside in (f"{name}~", f".{name}.swp", f"#{name}#", "letter-other.json"):
+        (folder / beside).touch()
+    draft.forget()
+    assert {path.name for path in folder.iterdir()} == {"letter-other.json", draft.path.with_suffix(".lock").name}
 
 
 def test_a_full_disk_takes_nothing_of_what_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -152,6 +186,13 @@ def test_what_nobody_has_written_is_not_edited() -> None:
         "a letter of kind step has nothing to edit",
         True,
     )
+
+
+def test_an_undo_is_not_promised_to_be_begun_again() -> None:
+    """One that may have happened is not: `dlq show` and `dlq replay` say which it is."""
+    with pytest.raises(DecisionRefused) as caught:
+        may_be_edited(letter(DeadLetterKind.UNDO))
+    assert caught.value.hint == "see `mandor dlq show a:b`"
 
 
 def test_only_the_lines_at_the_head_are_remarks() -> None:
