@@ -68,9 +68,18 @@ class ConfigError(MandorError):
 
 
 class SubmissionRefused(MandorError):
-    """The message names every path that is wrong, for callers who get nothing else; path is the first of them."""
+    """The message names every path that is wrong, for callers who get nothing else; path is the first of them.
+
+    faults: each as path, kind and message, where it was refused in this process; the message says the same.
+    """
 
     kind = "submission_refused"
+    faults: tuple[tuple[str, str, str], ...] = ()
+
+    def errors(self) -> list[dict[str, str | None]]:
+        """Each fault as a JSON object; a path of None stands for the submission as a whole."""
+        faults = self.faults or ((self.path or "", self.kind, self.message),)
+        return [{"path": path or None, "kind": kind, "message": message} for path, kind, message in faults]
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

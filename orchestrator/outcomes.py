@@ -22,6 +22,7 @@ RUN: Final = {
     "other_generation": "dropped: the run has been started over meanwhile, it is generation {about} now",
     "not_due": "nothing to decide: {about}",
     "in_doubt": "step {about} is in doubt: say first what became of it, with `mandor run resolve`",
+    "undo_in_doubt": "the undo of step {about} may have happened: look there, then say so in `mandor dlq drop`",
     "no_files": "the files that step {about} worked with have gone meanwhile: do it again with `--from {about}`",
     "no_step": "the run has no step {about}",
     "submitted_again": "what it was to do was submitted again, for dead letter {about}",

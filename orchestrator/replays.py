@@ -1,9 +1,9 @@
 """What a replay of a dead letter is, by its kind: looked at before anybody decides, and carried out afterwards.
 
 A plan or a submission is submitted again, as a run whose id derives from the letter; a step is what its run is started
-over for; a callback is posted again, under its own id. Looking writes nothing: it raises DecisionRefused,
-SubmissionRefused or PayloadDrift, naming the fields. What is carried out may be repeated, and may come too late: then
-it says so in its outcome.
+over for; an undo is begun again; a callback is posted again, under its own id. Looking writes nothing: it raises
+DecisionRefused, SubmissionRefused or PayloadDrift, naming the fields. What is carried out may be repeated, and may come
+too late: then it says so in its outcome.
 """
 
 import json
@@ -130,7 +130,7 @@ def _of_submission(letter: DeadLetter, wish: Wish) -> dict[str, Any]:
 
 
 def _submitting(sent: Mapping[str, Any], principal: str, letter: DeadLetter, wish: Wish) -> dict[str, Any]:
-    read, fallback_id = submission.read(sent, settings()), request_id(letter)
+    read, fallback_id = _read(sent, letter), request_id(letter)
     policy = submission.resolve_policy(read, settings(), principal)[-1].policy
     if wish.edited is not None and wish.catalogue is not None:
         _judge(read, wish.catalogue, policy)
@@ -139,9 +139,17 @@ def _submitting(sent: Mapping[str, Any], principal: str, letter: DeadLetter, wis
     return {"way": "submit", "submission_text": submission_text(read), **named}
 
 
+def _read(sent: Mapping[str, Any], letter: DeadLetter) -> Submission:
+    try:
+        return submission.read(sent, settings())
+    except SubmissionRefused as refused:
+        refused.hint = f"correct it: `mandor dlq edit {letter.id}`"
+        raise
+
+
 def _judge(read: Submission, catalogue: Catalogue, policy: Policy) -> None:
-    """PayloadDrift: the plan does not pass. SubmissionRefused: no worker would know the planner, and the letter would be
-    spent on a run that fails."""
+    """PayloadDrift: the plan does not pass. SubmissionRefused: no worker would know the planner, and the letter would
+    be spent on a run that fails."""
     if read.plan is not None:
         validate_handoff(read.plan, catalogue=catalogue, policy=policy, context_hash=read.context_hash())
     elif read.planner is not None and (fault := catalogue.planner_fault(read.planner)):
@@ -271,7 +279,7 @@ def _undo_again(desk: Desk, letter: DeadLetter, decision: LetterDecision, detail
     run_id, effect = letter.run_id or "", letter.content.get("effect")
     is_new = desk.ledger.decision(decision.id) is None  # else the undo that it began may be under way
     if is_new and undoagain.is_in_doubt(desk.ledger, run_id, given_up.step_id, effect):
-        return f"refused:in_doubt:{given_up.step_id}"
+        return f"refused:undo_in_doubt:{given_up.step_id}"
     try:
         decided = decisions.undo_again(desk, run_id, decision.made_by, decision.reason, given_up, decision.id)
     except NotFound as gone:

@@ -59,7 +59,14 @@ def refusal(issues: list[Issue], hint: str | None = CORRECT) -> SubmissionRefuse
     told = "; ".join(f"{issue.path or '(submission)'}: {issue.message}" for issue in issues[:SHOWN_ISSUES])
     shown = without_secrets(told)
     more = f"; and {len(issues) - SHOWN_ISSUES} more" if len(issues) > SHOWN_ISSUES else ""
-    return SubmissionRefused(shown + more, path=issues[0].path or None, hint=hint)
+    refused = SubmissionRefused(shown + more, path=issues[0].path or None, hint=hint)
+    refused.faults = tuple((issue.path, issue.kind, _message(issue)) for issue in issues)
+    return refused
+
+
+def _message(issue: Issue) -> str:
+    """As it stands behind its path, which may say that it is a secret."""
+    return without_secrets(f"{issue.path}: {issue.message}").removeprefix(f"{issue.path}: ")
 
 
 def resolve_policy(submission: Submission, settings: Settings, principal: str = FROM_BROKER) -> tuple[Stage, ...]:

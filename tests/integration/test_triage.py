@@ -437,6 +437,8 @@ def test_a_submission_is_submitted_again_once_it_is_right(ours: Installation) ->
     with pytest.raises(SubmissionRefused) as caught:
         triage.replay(desk, letter_id, "ann")
     assert ("goal: " in caught.value.message, "planer: " in caught.value.message) == (True, True)
+    assert {"goal", "planer"} <= {error["path"] for error in caught.value.errors()}
+    assert f"mandor dlq edit {letter_id}" in str(caught.value.hint)
     for text, path in (("[1]", None), ('{"goal": ', None), ('{"goal": "g"}', "planner")):
         with pytest.raises(SubmissionRefused) as caught:
             triage.replay(desk, letter_id, "ann", wish=Wish(edited=text))

@@ -45,7 +45,8 @@ def replay(
 ) -> None:
     """Do again what a letter is about, once: who comes second is told who was first, and what came of it.
 
-    A plan or a submission becomes a new run; for a step its run is started over. With a filter it is about the open
+    A plan or a submission becomes a new run; for a step its run is started over; an undo is begun again; a callback
+    is posted again. With a filter it is about the open
     letters that fit: the command first says how many there are, and more than one take --yes.
 
     \b
@@ -176,10 +177,7 @@ def _tell_accepted(would: str) -> None:
 
 def _tell_refused(refused: PayloadDrift | SubmissionRefused, kept: Path | None) -> None:
     """Each fault by its path."""
-    if isinstance(refused, PayloadDrift):
-        errors = refused.errors()
-    else:
-        errors = [{"path": refused.path, "kind": refused.kind, "message": refused.message}]
+    errors = refused.errors()
     if output.as_json():
         output.print_json({"verdict": "reject", "errors": errors, "kept": str(kept) if kept else None})
     else:
