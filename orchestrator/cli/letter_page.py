@@ -12,6 +12,7 @@ from orchestrator.ledger import LetterDecision, LetterGroup, ListedLetter
 from orchestrator.telemetry.text import printable
 
 LABELS: Final = ("id", "kind", "status", "fingerprint", "created_at", "run_id", "step_id", "reason")
+SHOWN: Final = 20_000  # characters of one value: more is a file, and no page
 KEPT: Final = ("way", "run_id", "principal", "generation")  # of how a letter is replayed; the rest is in the run
 
 
@@ -78,12 +79,26 @@ def _print_decision(decision: Mapping[str, Any], letter: Mapping[str, Any]) -> N
 
 def _print_content(name: str, value: Any) -> None:
     """Text as it was written, line by line; anything else as JSON. All of it escaped; what is not known is left out."""
-    if name == "attempts" and isinstance(value, list):
+    if name == "attempts" and _are_events(value):
+        click.echo("\nattempts")
+        _print_events(value)
+    elif name == "attempts" and isinstance(value, list):
         for number, attempt in enumerate(value, 1):
             _print_attempt(number, attempt)
     else:
         click.echo()
         _print_named(name, value)
+
+
+def _are_events(attempts: Any) -> bool:
+    """Whether they are a step's: what happened to it, several events an attempt."""
+    return isinstance(attempts, list) and all(isinstance(one, dict) and "event" in one for one in attempts)
+
+
+def _print_events(events: Iterable[Mapping[str, Any]]) -> None:
+    names = ("event", "attempt", "fence", "worker_id", "outcome")
+    rows = [[output.when(one["at"]), *(one.get(name) for name in names)] for one in events]
+    output.print_table(["at", "event", "attempt", "fence", "worker", "outcome"], rows)
 
 
 def _print_attempt(number: int, attempt: Any) -> None:
@@ -95,13 +110,18 @@ def _print_attempt(number: int, attempt: Any) -> None:
 
 
 def _print_named(name: str, value: Any, indent: str = "") -> None:
-    lines = [printable(part) for part in _readable(value).splitlines()]
+    lines = [printable(part) for part in _cut(_readable(value)).splitlines()]
     if len(lines) == 1:
         click.echo(f"{indent}{printable(name)}: {lines[0]}")
         return
     click.echo(f"{indent}{printable(name)}:")
     for part in lines:
         click.echo(f"{indent}  {part}")
+
+
+def _cut(text: str) -> str:
+    more = len(text) - SHOWN
+    return text if more <= 0 else f"{text[:SHOWN]}\n… ({more} more characters: --json has them)"
 
 
 def _readable(value: Any) -> str:

@@ -173,4 +173,9 @@ def _told(ledger: Ledger, listed: ListedLetter) -> dict[str, Any]:
     letter = ledger.letter(listed.id)
     content = letter.content if letter else {}
     decisions = [letter_page.decision_json(one) for one in ledger.triage.decisions(listed.id)]
-    return {**asdict(listed), **content, "attempts": content.get("attempts", []), "decisions": decisions}
+    return {**asdict(listed), **content, **_attempts(content.get("attempts", [])), "decisions": decisions}
+
+
+def _attempts(kept: Any) -> dict[str, Any]:
+    """A list in every letter. Those about an undo or a callback know only how many there were."""
+    return {"attempts": kept} if isinstance(kept, list) else {"attempts": [], "attempts_made": kept}
