@@ -113,6 +113,7 @@ OWED = turned_down("letters that are owed are not judged", "letter_owed")
 UNSAFE = one("once", Bounds(1, 0, 1), 2)
 OFTEN = "nobody hands back so often"
 JOINED = Elsewhere("no more than one is begun again", f"{LUA}/test_undo_again.py", "joins_them")
+STILL_WAITS = Elsewhere("no more than one is begun again", f"{LUA}/test_undo_again.py", "was_under_way")
 AS_LONG = Elsewhere(OFTEN, f"{STORE}/test_undo.py", "for_as_long_as_its_run_had")
 SNOOZED_TOO_OFTEN = told("handed_back_too_often", OFTEN)
 WORD = "one word only, and in time"
@@ -529,6 +530,7 @@ KNOWN: Final[dict[str, dict[str, Place | tuple[Place, ...]]]] = {
         "not rec.undo or rec.undo.state == 'waiting'": UNDONE,
         "need.undo_wait == 0": IN_ORDER,
         "rec.undo_wait == 0": (UNDONE, IN_ORDER),
+        "rec.undo_wait > 0": STILL_WAITS,
         "fact == 'landed'": UNDO_RAISES,
         "may_retry and rec.undo.attempt < math.max(2, rec.max_attempts) and not unsafe": UNDO_RAISES,
     },

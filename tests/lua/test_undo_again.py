@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from orchestrator.store.decided import Undoing
-from orchestrator.store.replies import Committed, NotDue, UndoGranted
+from orchestrator.store.replies import Committed, NotDue, RetryAt, UndoGranted
 from schemas.states import Fact
 from tests.support.servers import Server
 from tests.support.stores import Scene, clocked_store, new_step, ref_of
@@ -133,3 +133,34 @@ def test_it_keeps_the_order_also_of_steps_that_were_undone_in_between(scene: Sce
     over = scene.store.guard.complete_undo(*claim)
     assert isinstance(over, Committed)
     assert [message.step_id for message in over.publish] == ["a"]
+
+
+def test_one_that_was_under_way_and_lost_its_worker_waits_for_the_one_that_needed_it(scene: Scene) -> None:
+    under_way_before(scene)
+    scene.store.guard.expire_undo(scene.ref, "a", scene.fences["a"], Fact.NONE)
+    assert waited(scene)
+
+
+def test_one_that_was_under_way_and_failed_waits_for_the_one_that_needed_it(scene: Scene) -> None:
+    under_way_before(scene)
+    failed = scene.store.guard.fail_undo(scene.ref, "a", scene.fences["a"], "undo-a", Fact.NONE, "{}", True)
+    assert isinstance(failed, RetryAt)
+    scene.clock.advance(60_000)
+    scene.store.runs.retry_due(scene.ref, "a")
+    assert waited(scene)
+
+
+def under_way_before(scene: Scene) -> None:
+    """The undo of a runs already when that of c, which comes before it, is begun again."""
+    give_up(scene, "a", "c")
+    again(scene, "a")
+    assert isinstance(scene.claim_undo("a"), UndoGranted)
+    assert again(scene, "c") == ["c"]
+
+
+def waited(scene: Scene) -> bool:
+    """a is not undone before c, and is afterwards."""
+    waits = scene.claim_undo("a") == NotDue("waiting")
+    scene.undo("c")
+    scene.undo("a")
+    return waits and ended_as(scene) == "compensated"

@@ -121,7 +121,12 @@ local function undo_back_off(rec, at)
   return 'retry_at'
 end
 
+-- unless a step that needed it is undone again since this undo was given out: then it waits for its turn
 local function undo_ready(rec)
+  if rec.undo_wait > 0 then
+    rec.undo.state = 'waiting'
+    return 'again'
+  end
   rec.undo.state = 'ready'
   redis.call('LPUSH', K.ready, rec.id)
   keep(K.ready)
