@@ -16,6 +16,7 @@ SETTING: Final = "MANDOR_WEBHOOK_ALLOWED"
 _UNICAST: Final = IPv6Network("2000::/3")  # all that was ever given out to be reached from everywhere
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _NOWHERE: Final[tuple[Network, ...]] = (
+    IPv4Network("192.0.0.0/24"),  # protocols' own, such as PCP's anycast
     IPv4Network("192.88.99.0/24"),  # relays of 6to4
     IPv6Network("2001::/23"),  # Teredo and other protocols' own
     IPv6Network("2001:db8::/32"),
