@@ -88,7 +88,7 @@ class Deliveries:
             return connection.execute(select(deliveries.c.id).where(*wanted).limit(1)).first() is not None
 
     def take(self, namespace: str, most: int, hold_ms: int) -> list[Due]:
-        """Up to `most` that are due and that nobody has in hand, oldest first; nobody else is given them for `hold_ms`.
+        """Up to `most` that are due and that nobody has in hand, the oldest, in no order; nobody else is given them for `hold_ms`.
 
         Of one host only a few are in hand at a time, and still fewer of one that did not answer. Repeated after a crash
         behind it, those of before come again when their time is over.
@@ -156,7 +156,7 @@ class Deliveries:
             return connection.execute(update(deliveries).where(*over).values(anew)).rowcount == 1
 
     def one(self, delivery_id: str) -> Delivery | None:
-        """One of them."""
+        """The delivery of this id; None: there is none."""
         return self._first(deliveries.c.id == delivery_id)
 
     def newest_of(self, run_id: str) -> Delivery | None:
