@@ -55,7 +55,7 @@ def deliver(app: App, ledger: Ledger, given: Settings, due: Due) -> Outcome | No
     delivery = ledger.deliveries.claim(due, round(hold_s(given) * 1000))
     if delivery is None:
         return None
-    bind(run_id=delivery.run_id)
+    _name_the_run(ledger, delivery)
     answer = _attempt(delivery, given, keys)
     outcome = schedule.outcome(answer, delivery.number, given, ledger.now_ms())
     if outcome.state is DeliveryState.GIVEN_UP:
@@ -65,11 +65,26 @@ def deliver(app: App, ledger: Ledger, given: Settings, due: Due) -> Outcome | No
     return outcome
 
 
+def _name_the_run(ledger: Ledger, delivery: Delivery) -> None:
+    """Every line of a run's life has its whole identity."""
+    row = ledger.run(delivery.run_id)
+    bind(run_id=delivery.run_id)
+    if row is not None:
+        bind(session_id=row.session_id, request_id=row.request_id)
+
+
 def _attempt(delivery: Delivery, given: Settings, keys: tuple[bytes, ...]) -> Answer:
     if delivery.number > given.webhook_attempts:
-        return Answer(error="none_left", why="no attempt is left, and nothing is known of the last one")
+        return _last_known(delivery)
     headers = signature.headers(delivery.id, int(time.time()), delivery.body_text, keys)
     return poster_of(given).post(delivery.url, headers, delivery.body_text)
+
+
+def _last_known(delivery: Delivery) -> Answer:
+    """What the last attempt came to: fewer may be allowed than when it was made. Nothing, if it killed its worker."""
+    if delivery.error is None:
+        return Answer(error="none_left", why="no attempt is left, and nothing is known of the last one")
+    return Answer(delivery.status_code, delivery.error, why="" if delivery.status_code else delivery.error)
 
 
 def _give_up(app: App, ledger: Ledger, given: Settings, delivery: Delivery, outcome: Outcome, answer: Answer) -> None:

@@ -23,7 +23,7 @@ from orchestrator.lookup import Lookup
 from orchestrator.replays import Wish
 from orchestrator.settings import settings
 from orchestrator.supervisors import audit_runs, deliver_callbacks, settle_runs
-from orchestrator.telemetry.logs import identity
+from orchestrator.telemetry.logs import identity, snapshot
 from schemas.callback import delivery_id
 from schemas.dead_letter import DeadLetterKind
 from schemas.ids import RunRef
@@ -192,6 +192,30 @@ def test_what_kills_its_worker_each_time_is_given_up_unposted(ours: Installation
     assert standing(ours, due).error == "none_left"
     assert receiver.received == []
     assert len(ours.ledger.letters(9, kind=DeadLetterKind.DELIVERY)) == 1
+
+
+def test_with_fewer_attempts_allowed_than_were_made_the_last_one_is_told_of(
+    ours: Installation, receiver: Receiver
+) -> None:
+    due = owed(ours, receiver)
+    for tried in range(ours.settings.webhook_attempts):
+        claim = ours.ledger.deliveries.claim(Due(due.id, tried), 0)
+        assert claim is not None
+        assert ours.ledger.deliveries.note(claim, Outcome(DeliveryState.PENDING, 503, "status", 0))
+    attempt(ours, Due(due.id, ours.settings.webhook_attempts))
+    (letter,) = ours.ledger.letters(9, kind=DeadLetterKind.DELIVERY)
+    assert (standing(ours, due).status_code, receiver.received) == (503, [])
+    assert "status 503" in letter.reason
+
+
+def test_what_is_logged_of_a_delivery_names_its_run(ours: Installation, receiver: Receiver) -> None:
+    due = owed(ours, receiver)
+    with identity():
+        deliver.deliver(ours.app, ours.ledger, ours.settings, due)
+        said = snapshot()
+    row = ours.ledger.run(said["run_id"])
+    assert row is not None
+    assert (said["request_id"], said["session_id"]) == (row.request_id, row.session_id)
 
 
 def test_without_a_secret_nothing_is_begun(ours: Installation, receiver: Receiver) -> None:
