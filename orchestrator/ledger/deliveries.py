@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, TextClause, and_, case, func, 
 
 from orchestrator.ledger import letters
 from orchestrator.ledger.effect_row import Transaction
-from orchestrator.ledger.tables import OWED_DELIVERIES, DeliveryState, deliveries
+from orchestrator.ledger.tables import OWED_DELIVERIES, DeliveryState, deliveries, runs
 from schemas.dead_letter import DeadLetter
 
 AT_ONCE: Final = 10  # of one host that are in hand: nobody knows of one that is silent before it was asked
@@ -88,7 +88,8 @@ class Deliveries:
             return connection.execute(select(deliveries.c.id).where(*wanted).limit(1)).first() is not None
 
     def take(self, namespace: str, most: int, hold_ms: int) -> list[Due]:
-        """Up to `most` that are due and that nobody has in hand, the oldest, in no order; nobody else is given them for `hold_ms`.
+        """Up to `most` that are due and that nobody has in hand, the oldest, in any order. Nobody else is given them for
+        `hold_ms`.
 
         Of one host only a few are in hand at a time, and still fewer of one that did not answer. Repeated after a crash
         behind it, those of before come again when their time is over.
@@ -153,6 +154,7 @@ class Deliveries:
         anew = {"state": DeliveryState.PENDING, "due_at": self._clock(), "taken_until": 0, "done_at": None}
         anew |= {"attempts_before": deliveries.c.attempts, "status_code": None, "error": None}
         with self._begin() as connection:
+            _hold_run_of(connection, delivery_id)
             return connection.execute(update(deliveries).where(*over).values(anew)).rowcount == 1
 
     def one(self, delivery_id: str) -> Delivery | None:
@@ -167,6 +169,12 @@ class Deliveries:
         query = select(*_columns()).where(wanted).order_by(deliveries.c.generation.desc()).limit(1)
         with self._read() as connection:
             return _as_delivery(connection.execute(query).mappings().one_or_none())
+
+
+def _hold_run_of(connection: Connection, delivery_id: str) -> None:
+    """Whoever lets go of old runs holds theirs, too: what is owed anew is not deleted by one that saw it told."""
+    run_id = select(deliveries.c.run_id).where(deliveries.c.id == delivery_id).scalar_subquery()
+    connection.execute(select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update())
 
 
 # ---- which are taken

@@ -32,7 +32,9 @@ def forget_runs(connection: Connection, run_ids: Sequence[str], before: int) -> 
     how many went.
     """
     still = select(runs.c.run_id).where(runs.c.run_id.in_(run_ids), runs.c.ended_at < before, _TOLD)
-    going = list(connection.execute(still.order_by(runs.c.run_id).with_for_update()).scalars())
+    held = list(connection.execute(still.order_by(runs.c.run_id).with_for_update()).scalars())
+    # What became owed while this waited for the row is seen by the next statement only (PostgreSQL's READ COMMITTED).
+    going = list(connection.execute(select(runs.c.run_id).where(runs.c.run_id.in_(held), _TOLD)).scalars())
     for table in (*OF_A_RUN, runs):
         connection.execute(delete(table).where(table.c.run_id.in_(going)))
     return len(going)

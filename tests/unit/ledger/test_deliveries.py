@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import delete, event, select
 
-from orchestrator.ledger import Accepted, DeliveryState, Due, Ledger, Outcome, open_ledger
+from orchestrator.ledger import Accepted, DeliveryState, Due, Ledger, Outcome, open_ledger, prune
 from orchestrator.ledger.deliveries import AT_ONCE, TROUBLE_MS, TROUBLED_AT_ONCE
 from orchestrator.ledger.tables import deliveries
 from schemas.callback import delivery_id
@@ -342,3 +342,24 @@ def test_a_run_whose_end_is_still_to_be_told_is_kept(kept: Ledger) -> None:
     assert kept.prune(1_000, 0, 100).runs == 1
     assert [kept.deliveries.one(each) is not None for each in (untold, told)] == [True, False]
     assert kept.deliveries.claim(Due(untold, 0), HOLD_MS) is not None
+
+
+def test_what_is_owed_anew_while_old_runs_go_is_not_lost_unsaid(kept: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is told that it is due again finds it, whichever of both came first."""
+    id_ = ended(kept, "told")
+    claim = kept.deliveries.claim(Due(id_, 0), HOLD_MS)
+    assert claim is not None
+    assert kept.deliveries.note(claim, Outcome(DeliveryState.DELIVERED, 204))
+    with ThreadPoolExecutor(1) as pool:
+        asked = list[Future[bool]]()
+
+        def meanwhile(*given: Any) -> Any:
+            """Between the choice of runs that go and the last of the deletions."""
+            if not asked:
+                asked.append(pool.submit(kept.deliveries.send_again, id_))
+                wait(asked, timeout=1)
+            return delete(*given)
+
+        monkeypatch.setattr(prune, "delete", meanwhile)
+        kept.prune(1_000, 0, 100)
+        assert asked[0].result() == (kept.deliveries.one(id_) is not None)
