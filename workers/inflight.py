@@ -51,6 +51,7 @@ class Trouble(StrEnum):
     EFFECT = "changed_effect"
     PARAMS = "params"
     PROBE = "no_probe"
+    COMPENSATION = "no_compensation"
     RESULT = "result"
 
 
@@ -164,14 +165,21 @@ def step_findings(step: OpenStep, need: Need, catalogue: Catalogue) -> Iterator[
     if spec.effect != admitted.effect:
         message = f"it was admitted as {admitted.effect}, and is declared as {spec.effect}"
         yield _finding(Trouble.EFFECT, message, f"{at}.action", need, admitted)
-    if need == "run" and admitted.probe and not spec.has_probe:
-        message = "its outcome could be found out when it was admitted, and has no probe any more"
-        yield _finding(Trouble.PROBE, message, f"{at}.action", need, admitted)
+    for kind, message in _taken_away(spec, admitted, need):
+        yield _finding(kind, message, f"{at}.action", need, admitted)
     for path, message in _params_refused(spec, admitted):
         yield _finding(Trouble.PARAMS, message, path, need, admitted)
     if need == "undo" and (spec.has_compensation or callable(spec.confined)):
         for message in _result_refused(spec.result_model, step.result):
             yield _finding(Trouble.RESULT, message, at, need, admitted)
+
+
+def _taken_away(spec: ActionSpec, admitted: NewStep, need: Need) -> Iterator[tuple[Trouble, str]]:
+    """What the action had when the step was admitted."""
+    if need == "run" and admitted.probe and not spec.has_probe:
+        yield Trouble.PROBE, "its outcome could be found out when it was admitted, and has no probe any more"
+    if need == "undo" and admitted.compensation and not spec.has_compensation:
+        yield Trouble.COMPENSATION, "it could be undone when it was admitted, and has no compensation any more"
 
 
 def _finding(kind: Trouble, message: str, path: str, need: Need, admitted: NewStep) -> Finding:

@@ -47,6 +47,7 @@ def _new_step(step: AdmittedStep, policy: Policy, settings: Settings) -> NewStep
         approval=spec.name in policy.approvals,
         probe=spec.has_probe,
         confined=spec.confined is not False,
+        compensation=spec.has_compensation,
     )
 
 

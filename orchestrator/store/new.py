@@ -34,7 +34,8 @@ class NewRun:
 class NewStep:
     """A step of an admitted plan. text: canonical JSON of the whole step; refs: steps whose results its params name;
     approval: a person must agree before it starts; probe: its action can be asked what became of a lost attempt;
-    confined: what it does may lie in its run's workspace, by its declaration; the ledger alone keeps that.
+    confined: what it does may lie in its run's workspace, by its declaration; compensation: something undoes what it
+    did. The ledger alone keeps these two, and where they are not known they are False.
     """
 
     id: str
@@ -54,6 +55,7 @@ class NewStep:
     approval: bool = False
     probe: bool = False
     confined: bool = False
+    compensation: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ def test_what_is_logged_of_a_delivery_names_its_run(ours: Installation, receiver
     with identity():
         deliver.deliver(ours.app, ours.ledger, ours.settings, due)
         said = snapshot()
-    row = ours.ledger.run(said["run_id"])
+    row = ours.ledger.run(said["run_id"] or "")
     assert row is not None
     assert (said["request_id"], said["session_id"]) == (row.request_id, row.session_id)
 

@@ -46,7 +46,12 @@ def bench(redis_server: Server, namespace: str, tmp_path: Path) -> Workbench:
 
 
 def release(
-    *, model: type[BaseModel] = Old, result: type[BaseModel] = Booked, effect: str = "keyed", probe: bool = True
+    *,
+    model: type[BaseModel] = Old,
+    result: type[BaseModel] = Booked,
+    effect: str = "keyed",
+    probe: bool = True,
+    compensation: bool = True,
 ) -> Registry:
     """`pack`, `book` (which can be undone and asked) and a planner; each release says some of it otherwise."""
     registry = Registry()
@@ -69,7 +74,8 @@ def release(
     ask.__annotations__ = {"params": model, "ctx": Context}
     registry.action("pack", effect="idempotent")(pack)
     booking = registry.action("book", effect=effect)(book)
-    booking.compensation(undo)
+    if compensation:
+        booking.compensation(undo)
     if probe:
         booking.probe(ask)
     registry.planner("shop.plan")(lambda ctx: ctx.plan())
@@ -137,6 +143,11 @@ def test_another_effect_class_and_a_lost_probe_are_told(bench: Workbench) -> Non
         ("changed_effect", "run", "last"),
         ("no_probe", "run", "last"),
     ]
+
+
+def test_a_compensation_that_was_taken_away_is_told_of_what_may_be_undone(bench: Workbench) -> None:
+    planned(bench).deliver("first")
+    assert told(bench, release(compensation=False)) == [("no_compensation", "undo", "first")]
 
 
 def test_a_result_that_its_compensation_could_not_be_given_is_told(bench: Workbench) -> None:
