@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from schemas.callback import host_of
 from schemas.canonical import sha256_hex
+from schemas.dead_letter import DeadLetterKind
 
 LENGTH: Final = 12
 SHOWN: Final = 300  # characters of a message that count
@@ -13,9 +15,14 @@ _NAMED = re.compile(r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b(?=[
 
 
 def fingerprint(kind: str, reason: str, content: Mapping[str, Any]) -> str:
-    """The same for letters of one kind about one action or planner that say the same."""
+    """The same for letters of one kind about one action, planner or host of callbacks that say the same."""
+    if kind == DeadLetterKind.DELIVERY:
+        return _hashed(kind, host_of(str(content.get("url"))), str(content.get("status_code") or content.get("error")))
     where = content.get("action") or content.get("planner") or content.get("queue")
-    words = (kind, where if isinstance(where, str) else "", *(_refused(content) or [_said(reason, content)]))
+    return _hashed(kind, where if isinstance(where, str) else "", *(_refused(content) or [_said(reason, content)]))
+
+
+def _hashed(*words: str) -> str:
     return sha256_hex("\n".join(words).encode("utf-8", "surrogatepass"))[:LENGTH]
 
 

@@ -54,3 +54,13 @@ def test_an_undo_is_known_by_its_error_and_not_by_its_step() -> None:
 @pytest.mark.parametrize("attempts", [None, [], "x", [None], [{"errors": "x"}], [{"errors": [1, None]}]])
 def test_a_letter_of_any_shape_has_one(attempts: Any) -> None:
     assert len(fingerprint("plan", "\ud800", {"action": 3, "attempts": attempts})) == LENGTH
+
+
+def delivery(status: int | None, error: str = "status", url: str = "https://a.example/x") -> str:
+    content = {"url": url, "status_code": status, "error": error}
+    return fingerprint("delivery", f"the callback was given up after 9 attempts: status {status}", content)
+
+
+@pytest.mark.parametrize("other", [delivery(302), delivery(None, "timeout"), delivery(500, url="https://b.example/x")])
+def test_callbacks_are_put_together_by_host_and_answer(other: str) -> None:
+    assert delivery(500) == delivery(500, url="https://a.example/y?order=17") != other
