@@ -88,8 +88,8 @@ class Deliveries:
             return connection.execute(select(deliveries.c.id).where(*wanted).limit(1)).first() is not None
 
     def take(self, namespace: str, most: int, hold_ms: int) -> list[Due]:
-        """Up to `most` that are due and that nobody has in hand, the oldest, in any order. Nobody else is given them for
-        `hold_ms`.
+        """Up to `most` that are due and that nobody has in hand, the oldest, in any order. Nobody else is given them
+        for `hold_ms`.
 
         Of one host only a few are in hand at a time, and still fewer of one that did not answer. Repeated after a crash
         behind it, those of before come again when their time is over.
