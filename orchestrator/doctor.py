@@ -187,7 +187,7 @@ def callbacks(patient: Patient) -> Iterator[Finding]:
     """Ends that are still to be told can be signed, and somebody posts them."""
     census, now = patient.ledger.census(patient.settings.namespace), patient.ledger.now_ms()
     late_s = (now - (census.oldest_callback or now)) / 1000
-    waiting = f"{census.callbacks} callbacks wait"
+    waiting = "1 callback waits" if census.callbacks == 1 else f"{census.callbacks} callbacks wait"
     if not patient.settings.webhook_secrets.get_secret_value():
         text = "no secret is set: a submission that names a callback is refused"
         level: Level = "wrong" if census.callbacks else "ok"

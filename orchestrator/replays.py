@@ -223,7 +223,9 @@ def _of_delivery(desk: Desk, letter: DeadLetter) -> dict[str, Any]:
         raise DecisionRefused(message, path="letter_id", hint=_DROP.format(letter=letter))
     if not _stands_behind(told, attempts):
         message = f"callback {delivery_id} is {_word_of(told)}, after what was done since this letter was written"
-        raise DecisionRefused(message, path="letter_id", hint=f"see `mandor run show {letter.run_id}`")
+        is_over = told.state is not DeliveryState.PENDING
+        hint = _DROP.format(letter=letter) if is_over else f"see `mandor run show {letter.run_id}`"
+        raise DecisionRefused(message, path="letter_id", hint=hint)
     return {"way": "post", "delivery_id": delivery_id, "attempts": attempts}
 
 

@@ -64,7 +64,9 @@ def read_url(url: str) -> Target:
 
 def host_of(url: str) -> str:
     """By what callbacks to one server are put together; of any text: the end of a run must not depend on its URL."""
-    return re.split("[/?]", url.partition("://")[2], maxsplit=1)[0].lower()
+    scheme, _, rest = url.lower().partition("://")
+    host = re.split("[/?]", rest, maxsplit=1)[0]
+    return host.removesuffix(f":{PORTS[scheme]}") if scheme in PORTS else host
 
 
 def _authority(text: str, usual_port: int) -> tuple[str | Address, int]:

@@ -110,6 +110,7 @@ class TaskCall:
 
     def __init__(self, task: Any, what: str) -> None:
         self.source = _source(task)
+        self.__module__ = self.source.__module__  # of whoever declares it, as of any action
         self.where = checked_function(self.source, what)
         self._run = task.run
         self.task = _as_step(task)

@@ -65,7 +65,7 @@ def _tried(given: "Settings", message_id: str, url: str) -> "Answer":
 @group.command("redeliver")
 @click.argument("run_id", metavar="ID")
 def redeliver(run_id: str) -> None:
-    """Post the callback about a run's newest end again, under the id it had.
+    """Have the callback about a run's newest end posted again, under the id it had: now, by a worker on `deliver`.
 
     One that was given up is better replayed with its letter: `mandor dlq replay`.
 
@@ -86,4 +86,4 @@ def redeliver(run_id: str) -> None:
     if output.as_json():
         output.print_json(fields)
     else:
-        click.echo(f"callback {told.id} is posted to {printable(told.url)} again")
+        click.echo(f"callback {told.id} to {printable(told.url)} is due again")

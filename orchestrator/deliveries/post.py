@@ -65,7 +65,7 @@ class Poster:
         except (TimeoutError, httpx2.TimeoutException):
             return Answer(error="timeout", why=f"no answer within {self._timeout_s:g} s")
         except Exception as wrong:  # noqa: BLE001  # whatever an answer makes the library stumble over
-            return Answer(error=_word(wrong), why=f"{_word(wrong)}: {type(wrong).__name__}")
+            return Answer(error=_word(wrong), why=f"{_word(wrong)}: {_said(wrong)}")
 
     def _addresses(self, target: Target) -> list[Address]:
         """Those that may be connected to. Resolved once: the next answer might be another."""
@@ -128,11 +128,23 @@ async def _post_to(
         return Answer(answer.status_code, "status", wait_s)
 
 
-def _word(wrong: BaseException) -> str:
-    """One stable word for what went wrong on the wire."""
+def _causes(wrong: BaseException) -> list[BaseException]:
+    """The error and what it comes from, the last of which knows most."""
     causes = [wrong]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and len(causes) < 10:
         causes.append(cause)
+    return causes
+
+
+def _said(wrong: BaseException) -> str:
+    """What the system said, which names the address; else what kind of error it is."""
+    said = [cause.strerror for cause in _causes(wrong) if isinstance(cause, OSError) and cause.strerror]
+    return said[-1] if said else type(wrong).__name__
+
+
+def _word(wrong: BaseException) -> str:
+    """One stable word for what went wrong on the wire."""
+    causes = _causes(wrong)
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
         return "tls"
     if any(isinstance(cause, socket.gaierror) for cause in causes):

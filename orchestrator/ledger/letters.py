@@ -43,10 +43,11 @@ def _labels(connection: Connection, letter: DeadLetter, namespace: str) -> dict[
     before it is, so what is known of that is noted here."""
     of_run = select(runs.c.planner, runs.c.session_id, runs.c.namespace).where(runs.c.run_id == letter.run_id)
     run = connection.execute(of_run).one_or_none() if letter.run_id else None
+    planner = run.planner if run else _word(letter.content.get("planner"))
     return {
-        "fingerprint": fingerprint(letter.kind.value, letter.reason, letter.content),
+        "fingerprint": fingerprint(letter.kind.value, letter.reason, {**letter.content, "planner": planner}),
         "action": _word(letter.content.get("action")),
-        "planner": run.planner if run else _word(letter.content.get("planner")),
+        "planner": planner,
         "session_id": run.session_id if run else None,
         "namespace": (run.namespace if run else "") or namespace,
     }

@@ -458,8 +458,9 @@ def test_one_that_was_delivered_late_after_all_is_not_replayed(ours: Installatio
     attempt(ours, Due(due.id, 1))
     (letter,) = ours.ledger.letters(9, kind=DeadLetterKind.DELIVERY)
     assert ours.ledger.deliveries.note(frozen, Outcome(DeliveryState.DELIVERED, 204))
-    with pytest.raises(DecisionRefused, match="is delivered"):
+    with pytest.raises(DecisionRefused, match="is delivered") as caught:
         triage.replay(Desk(ours.app, ours.store, ours.ledger), letter.id, "ann")
+    assert f"mandor dlq drop {letter.id}" in str(caught.value.hint)
 
 
 def test_given_up_again_is_another_letter(ours: Installation, receiver: Receiver) -> None:

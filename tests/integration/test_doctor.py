@@ -155,14 +155,14 @@ def test_callbacks_that_nobody_signs_or_posts(ours: Installation) -> None:
     ours.ledger.end_run(run.run_id, 1, RunStatus.SUCCEEDED, None, 9, ours.ledger.now_ms() - late_ms)
     unsigned = found(ours)["callbacks"]
     assert (unsigned.level, unsigned.mend) == ("wrong", deliver.HINT)
-    assert unsigned.text.startswith("1 callbacks wait, and no secret is set")
+    assert unsigned.text.startswith("1 callback waits, and no secret is set")
     assert level_of(signing, "callbacks") == "warning"
     claim = ours.ledger.deliveries.claim(Due(delivery_id(run.run_id, 1), 0), 1000)
     assert claim is not None
     soon = Outcome(DeliveryState.PENDING, 500, "status", ours.ledger.now_ms() + 60_000)
     assert ours.ledger.deliveries.note(claim, soon)
     waits = found(signing)["callbacks"]
-    assert (waits.level, waits.text) == ("ok", "1 callbacks wait")
+    assert (waits.level, waits.text) == ("ok", "1 callback waits")
 
 
 def test_a_server_that_is_away_hides_nothing_else(ours: Installation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,16 @@ def greetings(hello: Hello, ctx: PlanContext) -> ExecutionPlan:
     '''Greet one.'''
     return ctx.plan(step("greet", name=hello.name))
 """
+TASK = """
+from celery import shared_task
+from workers import action
+
+@shared_task
+def invoice(order: int) -> int:
+    return order
+
+action("billing.invoice", effect="pure")(invoice)
+"""
 BAD = """
 from workers import action, planner
 
@@ -101,6 +111,14 @@ def test_good_declarations_are_counted(
     shown = capsys.readouterr()
     assert "checked_good" in shown.out
     assert "checked_empty declares nothing itself" in shown.err
+
+
+def test_a_celery_task_counts_where_it_was_written(
+    module: Module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MANDOR_ACTIONS", module("checked_task", TASK))
+    code, found = answer(capsys, "check")
+    assert (code, found["modules"][-1]["actions"]) == (0, 1)
 
 
 def test_what_a_distribution_offers_is_there_unasked(

@@ -129,7 +129,8 @@ def test_nobody_there() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
-        assert Poster(read_allowed(LOOPBACK), 5).post(url, HEADERS, BODY).error == "unreachable"
+        answer = Poster(read_allowed(LOOPBACK), 5).post(url, HEADERS, BODY)
+        assert (answer.error, "127.0.0.1" in str(answer)) == ("unreachable", True)
 
 
 def test_no_such_name() -> None:

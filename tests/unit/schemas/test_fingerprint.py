@@ -63,4 +63,5 @@ def delivery(status: int | None, error: str = "status", url: str = "https://a.ex
 
 @pytest.mark.parametrize("other", [delivery(302), delivery(None, "timeout"), delivery(500, url="https://b.example/x")])
 def test_callbacks_are_put_together_by_host_and_answer(other: str) -> None:
+    assert delivery(500) == delivery(500, url="https://A.example:443/x")
     assert delivery(500) == delivery(500, url="https://a.example/y?order=17") != other
