@@ -74,6 +74,9 @@ class GatedScripts(Scripts):
             return self.real.ask(*words)
         return self.gate.through(Op("store", "ask", words))
 
+    def server(self) -> str:
+        return self.real.server()
+
     def _again(self, once: Callable[[Link], T]) -> T:
         raise AssertionError("a way to the store that leads past the gate")
 

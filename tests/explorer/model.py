@@ -306,7 +306,8 @@ def _turns(run: Run) -> Run:
     for name, step in run.steps.items():
         waits = step.undo is None or step.undo.state == "waiting"
         if step.owes and waits and not _needed(run, name):
-            run = run.put(name, status="compensating", undo=Undo("dispatched"))
+            tries = step.undo.tries if step.undo else 0
+            run = run.put(name, status="compensating", undo=Undo("dispatched", tries))
     return run
 
 
@@ -353,7 +354,8 @@ def fail_undo(run: Run, said: dict[str, Any]) -> Meant:
 def expire_undo(run: Run, said: dict[str, Any]) -> Meant:
     if not _undoes(run, said):
         return None, run
-    return _undo_ended(run, said, may_retry=True, again=("dispatched", "again"))
+    state = "waiting" if _needed(run, said["step_id"]) else "dispatched"  # one that needed it is undone again meanwhile
+    return _undo_ended(run, said, may_retry=True, again=(state, "again"))
 
 
 def _undoes(run: Run, said: dict[str, Any]) -> bool:

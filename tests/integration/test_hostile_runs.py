@@ -29,6 +29,8 @@ def bench(redis_server: Server, namespace: str, tmp_path: Path, monkeypatch: pyt
     made.registry._add_action(create_file)
     made.registry._add_action(mutate_record)
     monkeypatch.setattr(ladder, "_found", [replace(whole_ladder(), working=whole_ladder().working[:1])])
+    monkeypatch.setattr(ladder, "_ever", set())
+    monkeypatch.setattr(ladder, "_look_at", [float("inf")])
     return made
 
 

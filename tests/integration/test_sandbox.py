@@ -594,7 +594,7 @@ with sqlite3.connect("records") as records:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_of_python_do_what_they_do_elsewhere(sandbox: Box, name: str) -> None:
-    ended = by_python(sandbox, PROGRAMS[name])
+    ended = by_python(sandbox, PROGRAMS[name], timeout_s=60)
     assert (ended.end, ended.stdout.head) == (Exited(0), b"")
 
 
@@ -602,12 +602,12 @@ def test_programs_of_a_system_do_what_they_do_elsewhere(sandbox: Box) -> None:
     """Pipelines, sorting with files beside, following a file without being told of its changes, any name."""
     line = (
         "set -e; seq 1 100000 | sort -R -S 512K | sort -n -S 512K | tail -n 1; cp /bin/sh copy; cmp /bin/sh copy;"
-        "(sleep 0.3; echo grown >> log) & : > log; timeout 3 tail -n +1 -s 0.1 -f log 2>&1 | grep -m 1 grown;"
+        ": > log; (sleep 0.3; echo grown >> log) & timeout 20 tail -n +1 -s 0.1 -f log 2>&1 | grep -m 1 grown;"
         "if command -v git > /dev/null; then git init -q repository; cd repository; echo 1 > file; git add file;"
         "git -c user.name=n -c user.email=e commit -q -m first; git clone -q . ../clone; git log --format=%s;"
         "else echo first; fi; cd ..; cp /bin/sleep $(printf '\\377'); ./$(printf '\\377') 0.5"
     )
-    ended = sandbox.run(f"exec 2>&1; {line}")
+    ended = sandbox.run(f"exec 2>&1; {line}", timeout_s=60)
     assert (ended.end, ended.stdout.head) == (Exited(0), b"100000\ngrown\nfirst\n")
 
 

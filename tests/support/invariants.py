@@ -15,7 +15,9 @@ from schemas.run import RunView, StepView
 from schemas.states import EffectClass, RunStatus, StepStatus
 from tests.support.accounts import came_late
 from tests.support.system import SWEEP_S, System
-from workers.faults.invariants import RESTORED, RunFacts, StepFacts, broken, undoing
+from workers.faults.effects import RESTORED
+from workers.faults.invariants import broken, undoing
+from workers.faults.known import RunFacts, StepFacts
 from workers.registry import registry
 
 OF_HISTORY = {"I1", "I2", "I3", "I4", "I7", "I8", "I9", "I12"}

@@ -10,9 +10,10 @@ from orchestrator.store.views import StepState
 from schemas.dead_letter import DeadLetter, DeadLetterKind
 from schemas.run import RunView
 from workers.binding import bind
+from workers.faults.effects import UNDO
 from workers.faults.floor import Floor
 from workers.faults.ground import TOLD_S
-from workers.faults.invariants import UNDO, RunFacts, StepFacts
+from workers.faults.known import RunFacts, StepFacts
 from workers.faults.log import fingerprint
 from workers.faults.parts import has_probe, has_undo, is_confined
 from workers.faults.scene import Scene

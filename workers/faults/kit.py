@@ -118,7 +118,7 @@ def _outcome(floor: "Floor", scene: Scene, audit: Audit) -> Outcome:
     _tried(errors, lambda: _play(floor, scene))
     seconds = round(time.monotonic() - began, 1)
     facts = _tried(errors, lambda: gather(floor, scene))
-    complaints = _tried(errors, lambda: asked(audit, scene.run_ids()))
+    complaints = _tried(errors, lambda: asked(audit, scene.run_ids())) if scene.run_ids() else ()
     error = "; ".join(errors) or None
     if facts is None:
         return Outcome(scene.name, title, seconds, error=error)

@@ -8,7 +8,9 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from schemas.states import EffectClass, StepStatus
-from workers.faults.invariants import EXHAUSTED, IN_DOUBT, RunFacts, Violation, broken, moves
+from workers.faults.effects import EXHAUSTED, IN_DOUBT
+from workers.faults.invariants import broken, moves
+from workers.faults.known import RunFacts, Violation
 from workers.faults.orders import Order
 from workers.faults.scene import UNDONE, Fault, Scene, Wanted
 
@@ -51,7 +53,7 @@ class Outcome:
     @property
     def skipped(self) -> bool:
         """Whether none of it can be done with this plan."""
-        return bool(self.left_out) and not self.ends and self.error is None
+        return bool(self.left_out) and not (self.ends or self.violations or self.error)
 
 
 @dataclass(frozen=True, slots=True)

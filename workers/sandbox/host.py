@@ -76,8 +76,9 @@ def tasks_of(uid: int) -> int:
 
 def _tasks_of(uid: int, status: Path) -> int:
     with suppress(OSError):  # it has ended
-        fields = dict(line.split(":", 1) for line in status.read_text(errors="replace").splitlines())
-        return int(fields["Threads"]) if int(fields["Uid"].split()[0]) == uid else 0
+        lines = (line.partition(b":") for line in status.read_bytes().split(b"\n"))  # a process may have any name
+        fields = {name: value for name, _, value in lines}
+        return int(fields[b"Threads"]) if int(fields[b"Uid"].split()[0]) == uid else 0
     return 0
 
 

@@ -16,7 +16,7 @@ from tests.support.storm.weather import LOOKS, Weather, fields
 from workers.faults import rehearsal, report
 from workers.faults.facts import gather
 from workers.faults.floor import Floor
-from workers.faults.invariants import RunFacts, Violation
+from workers.faults.known import RunFacts, Violation
 from workers.faults.report import Outcome, Recovery
 from workers.faults.scene import Scene, Wanted, now_ms
 

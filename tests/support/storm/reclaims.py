@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.ledger.history import Happened
-from workers.faults.invariants import RESTORED, moves
+from workers.faults.effects import RESTORED
+from workers.faults.invariants import moves
 
 CLAIMED: Final = ".claimed"
 NOTICED: Final = ".claim_ended"  # somebody says that the holder is gone; the claim still stands

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.storm import shapes
-from workers.faults.invariants import RunFacts, StepFacts, may_stand
+from workers.faults.effects import may_stand
+from workers.faults.known import RunFacts, StepFacts
 
 DONE, UNDONE = "completed", "compensated"
 

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 from orchestrator.ledger.history import Happened
-from workers.faults.invariants import RunFacts, StepFacts
+from workers.faults.known import RunFacts, StepFacts
 from workers.faults.log import Act
 
 RUN = "0f0e0d0c-0b0a-8908-8706-050403020100"

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.faults.facts import act, good, undoing, with_acts, with_events, with_step, without
-from workers.faults.invariants import CHECKS, RunFacts, broken
+from workers.faults.invariants import CHECKS, broken
+from workers.faults.known import RunFacts
 from workers.faults.log import Act
 
 

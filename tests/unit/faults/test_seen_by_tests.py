@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from schemas.run import RunView, StepView
 from tests.support.invariants import Seen, broken_in
 from tests.unit.faults.facts import good, with_events
-from workers.faults.invariants import RunFacts
+from workers.faults.known import RunFacts
 
 T = TypeVar("T", bound=BaseModel)
 ACTIONS = {

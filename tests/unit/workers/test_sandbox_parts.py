@@ -1,7 +1,10 @@
 """The parts of a sandbox that can be judged without one."""
 
 import json
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -143,3 +146,12 @@ def test_what_commands_may_read_is_told_by_its_folder(tmp_path: Path) -> None:
     assert found.showing(tmp_path / "python" / "home") == str(tmp_path / "link")
     assert found.showing(Path("/usr/src/app/.mandor")) == found.showing(Path("/usr")) == "/usr"
     assert found.showing(tmp_path / "pythons") is found.showing(Path("/")) is None
+
+
+def test_tasks_are_counted_whatever_somebody_calls_a_process() -> None:
+    odd = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'a\\fb'); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", odd], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as named:
+        assert named.stdout is not None
+        named.stdout.readline()
+        assert host.tasks_of(os.getuid()) >= 2
+        named.communicate()

@@ -123,7 +123,11 @@ def see_out(order: dict[str, Any], tell: int, obey: int, ask_to_end: Callable[[]
     """Start the command; until it has ended, or is too much, or nobody wants to know."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the kernel keeps from process 1, as it keeps no handler's
     heard = _hear_of_children()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as fault:
+        os.write(tell, f"failed start {fault.errno}\n".encode())
+        return
     if child == 0:
         os.close(obey)
         _become(order, tell)

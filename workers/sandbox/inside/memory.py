@@ -4,7 +4,8 @@ processes   what each has of its own, page tables and lists of mappings included
 /tmp, shm   what lies there, and a piece for each file
 sockets     as much as may wait in each, since nobody tells how much does
 
-Nothing else of it grows beyond a fixed room: calls that would take memory elsewhere are refused (seccomp).
+Calls that would take memory elsewhere are refused (seccomp). Locks on files take some that nobody counts: the kernel's
+list of them takes time by the square of its length to read.
 """
 
 import os
@@ -17,7 +18,8 @@ from . import kernel
 
 _FIRST_S: Final = 0.1  # most commands have ended by then
 _APART_S: Final = 0.1  # and up to twice as much more, so that no command knows when the next look comes
-_SHARE: Final = 10  # looks take at most a tenth of a processor, however much there is
+_SHARE: Final = 10  # looks take at most a tenth of a processor, unless they are made dear
+_LONGEST_APART_S: Final = 1.0  # so that nobody gains time by that
 _OWN: Final = frozenset({b"RssAnon", b"VmSwap", b"VmPTE"})
 _OWN_ONCE: Final = frozenset({b"Pss_Anon", b"SwapPss"})
 _TABLES, _ADDRESSES = b"VmPTE", b"VmSize"
@@ -47,10 +49,13 @@ class Scales:
         """Whether a look was due and found more than there may be."""
         if self.wait_s() > 0:
             return False
-        began = time.process_time()
-        is_over = self._taken() > self._most
+        began, is_over = time.process_time(), False
+        with suppress(OSError):  # the machine is short of something at the moment: the next look may succeed
+            # seen twice: what two share counts for both, where one ends amid a look
+            is_over = self._taken() > self._most and self._taken() > self._most
         apart_s = _APART_S * (1 + os.urandom(1)[0] / 128)
-        self._look_at = time.monotonic() + max(apart_s, _SHARE * (time.process_time() - began))
+        dear_s = min(_LONGEST_APART_S, _SHARE * (time.process_time() - began))
+        self._look_at = time.monotonic() + max(apart_s, dear_s)
         return is_over
 
     def _taken(self) -> int:
