@@ -25,7 +25,12 @@ def _as_kombu_url(url: str) -> str:
 
 def _queue(name: str) -> Any:
     """A queue that `-Q` also knows by its name without the prefix. On RabbitMQ it survives the loss of a node."""
-    arguments = {"x-queue-type": "quorum", "x-consumer-timeout": int(_set.visibility_timeout_s * 1000)}
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-consumer-timeout": int(_set.visibility_timeout_s * 1000),
+        # RabbitMQ 4 drops what came back 20 times; ours comes back each second while the ledger or the store is away
+        "x-delivery-limit": 1_000_000,
+    }
     full = names.queue(_set.prefix, name)
     queue_arguments = arguments if _on_rabbitmq else None
     return _Queue(full, routing_key=full, alias=name, queue_arguments=queue_arguments)

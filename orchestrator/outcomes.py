@@ -23,7 +23,8 @@ RUN: Final = {
     "not_due": "nothing to decide: {about}",
     "in_doubt": "step {about} is in doubt: say first what became of it, with `mandor run resolve`",
     "undo_in_doubt": "the undo of step {about} may have happened: look there, then say so in `mandor dlq drop`",
-    "no_files": "the files that step {about} worked with have gone meanwhile: do it again with `--from {about}`",
+    "no_files": "the files that step {about} worked with have gone meanwhile: do it again with `--from {about}`, "
+    "and with `--new-key {about}` besides where its effect is not had twice",
     "no_step": "the run has no step {about}",
     "submitted_again": "what it was to do was submitted again, for dead letter {about}",
     "kept": "step {about} is completed and kept: it needs no new key",

@@ -28,9 +28,9 @@ def told_apart(told: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, A
     found = list(_starred(told, shown))
     if not found:
         return {}
-    secrets = [one.path for one in found if one.is_secret]
-    as_written = sorted({one.text for one in found if not one.is_secret}) if secrets else []
-    return {NOTE: {"at": secrets, "as_written": as_written}}
+    secrets = [one for one in found if one.is_secret]
+    as_written = {one.text for one in found if not one.is_secret} - {one.text for one in secrets} if secrets else set()
+    return {NOTE: {"at": [one.path for one in secrets], "as_written": sorted(as_written)}}
 
 
 def of_secrets(sent: Any, content: Mapping[str, Any], about: str) -> list[str]:
@@ -40,7 +40,8 @@ def of_secrets(sent: Any, content: Mapping[str, Any], about: str) -> list[str]:
         note = {"at": [about] if HIDDEN in json.dumps(content) else [], "as_written": []}
     if not any(f"{path}.".startswith(f"{about}.") for path in note["at"]):
         return []
-    return sorted({one.path or "edited" for one in _starred(sent, sent) if one.text not in note["as_written"]})
+    found = (one for one in _starred(sent, sent) if one.is_secret or one.text not in note["as_written"])
+    return sorted({one.path or "edited" for one in found})
 
 
 def _starred(told: Any, shown: Any, path: tuple[str, ...] = (), *, within: bool = False) -> Iterator[Starred]:

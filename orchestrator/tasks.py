@@ -18,6 +18,7 @@ from orchestrator.app import app, ledger, store, sweep_ledger
 from orchestrator.deliveries import deliver as delivering
 from orchestrator.errors import (
     ConfigError,
+    LedgerError,
     LedgerUnavailable,
     MandorError,
     StoreAmnesia,
@@ -158,7 +159,7 @@ class Reader(Consumer):
             dead_letters.unreadable(app, ledger(), queue, headers, message.body or b"", reason)
         except MandorError as error:
             emit(events.PassFailed("reader", error.kind, events.where(error)))
-            if isinstance(error, LedgerUnavailable):
+            if isinstance(error, LedgerError):
                 self._give_back_later(message)
                 return False
         return True
@@ -166,6 +167,7 @@ class Reader(Consumer):
     def _give_back_later(self, message: Any) -> None:
         give_back = partial(message.reject_log_error, _LOGGER, self.connection_errors, requeue=True)
         if self.hub is None:
+            time.sleep(PAUSE_S)
             give_back()
         else:
             self.hub.call_later(PAUSE_S, give_back)
@@ -234,7 +236,7 @@ def _lay_aside(task: Any, content: str, fault: str) -> NoReturn:
     queue = str((task.request.delivery_info or {}).get("routing_key", ""))
     try:
         dead_letters.unreadable(app, ledger(), queue, headers, content, reason)
-    except LedgerUnavailable as away:
+    except LedgerError as away:
         time.sleep(PAUSE_S)
         raise Reject(away.kind, requeue=True) from away
     raise Ignore(reason) from None

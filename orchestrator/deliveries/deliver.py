@@ -6,6 +6,7 @@ kills its worker each time is given up like everything else.
 """
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator import dead_letters
@@ -13,7 +14,7 @@ from orchestrator.deliveries import schedule, signature
 from orchestrator.deliveries.guard import read_allowed
 from orchestrator.deliveries.schedule import Answer
 from orchestrator.dispatch import App
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, LedgerError
 from orchestrator.ledger import Delivery, DeliveryState, Due, Ledger, Outcome
 from orchestrator.settings import Settings
 from orchestrator.telemetry import callbacks
@@ -66,11 +67,12 @@ def deliver(app: App, ledger: Ledger, given: Settings, due: Due) -> Outcome | No
 
 
 def _name_the_run(ledger: Ledger, delivery: Delivery) -> None:
-    """Every line of a run's life has its whole identity."""
-    row = ledger.run(delivery.run_id)
+    """Every line of a run's life has its whole identity. The attempt is counted: it is made, whatever is said of it."""
     bind(run_id=delivery.run_id)
-    if row is not None:
-        bind(session_id=row.session_id, request_id=row.request_id)
+    with suppress(LedgerError):
+        row = ledger.run(delivery.run_id)
+        if row is not None:
+            bind(session_id=row.session_id, request_id=row.request_id)
 
 
 def _attempt(delivery: Delivery, given: Settings, keys: tuple[bytes, ...]) -> Answer:
@@ -81,7 +83,7 @@ def _attempt(delivery: Delivery, given: Settings, keys: tuple[bytes, ...]) -> An
 
 
 def _last_known(delivery: Delivery) -> Answer:
-    """What the last attempt came to: fewer may be allowed than when it was made. Nothing, if it killed its worker."""
+    """What is known last, from this attempt's forerunners: fewer may be allowed than when they were made."""
     if delivery.error is None:
         return Answer(error="none_left", why="no attempt is left, and nothing is known of the last one")
     return Answer(delivery.status_code, delivery.error, why="" if delivery.status_code else delivery.error)

@@ -141,7 +141,7 @@ class Deliveries:
         mine = _is_of_round(delivery) if is_delivered else _is_at(delivery.id, delivery.attempts)
         if connection.execute(update(deliveries).where(*mine).values(**values)).rowcount != 1:
             return False
-        if outcome.status_code is not None:
+        if outcome.status_code is not None and outcome.state is not DeliveryState.GIVEN_UP:  # that may be of long ago
             _trust(connection, delivery)
         return True
 

@@ -87,7 +87,11 @@ def test_a_worker_without_q_leaves_the_bells_alone() -> None:
 def test_rabbitmq_gets_quorum_queues_whose_consumers_may_take_their_time() -> None:
     with celery_app(LOCAL, broker_url="amqp://guest@127.0.0.1//", visibility_timeout_s=7200) as app:
         queue = app.amqp.queues["mandor.steps"]
-        assert queue.queue_arguments == {"x-queue-type": "quorum", "x-consumer-timeout": 7_200_000}
+        assert queue.queue_arguments == {
+            "x-queue-type": "quorum",
+            "x-consumer-timeout": 7_200_000,
+            "x-delivery-limit": 1_000_000,
+        }
         assert app.conf.broker_transport_options == {"confirm_publish": True}
         assert app.conf.result_backend == LOCAL
 

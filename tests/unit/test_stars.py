@@ -43,6 +43,21 @@ def test_only_stars_that_may_be_secrets_are_found_in_an_edited_text() -> None:
     assert stars.of_secrets("***", content, "submission") == ["edited"]
 
 
+@pytest.mark.parametrize(
+    ("submission", "hidden"),
+    [
+        ({"mask": "***", "password": "hunter22"}, "password"),
+        ({"say": "token=***", "note": "token=abcdefgh"}, "note"),
+        ({"say": "token=abcdefgh", "mask": "token=***"}, "say"),
+    ],
+)
+def test_what_looks_like_a_secret_that_was_taken_out_is_none_that_was_written(
+    submission: dict[str, Any], hidden: str
+) -> None:
+    content = letter({"submission": submission})
+    assert hidden in stars.of_secrets(content["submission"], content, "submission")
+
+
 def test_a_letter_that_notes_nothing_may_have_had_secrets_anywhere() -> None:
     assert stars.of_secrets({"goal": "***"}, {"submission": {"goal": "***"}}, "submission") == ["goal"]
     assert stars.of_secrets({"goal": "***"}, {"submission": {"goal": "g"}}, "submission") == []
