@@ -329,6 +329,17 @@ def goes_on(builder: Builder) -> dict[str, bool]:
     return {step_id.decode(): json.loads(text).get("touched", False) for step_id, text in records.items()}
 
 
+def test_one_that_has_ended_goes_on_whole(builder: Builder) -> None:
+    """A retry of it may be waiting; and if that comes to nothing, none of its keys outlives the others by much."""
+    builder.scene.accept().admit(new_step("x", 0, effect="idempotent"))
+    keys, ref = builder.scene.store.keys, builder.scene.ref
+    mine = [keys.state(ref), *(keys.part(ref, part) for part in ("steps", "plan", "needs", "events"))]
+    mine = [key for key in mine if builder.client.pexpire(key, 5000)]
+    goes_on(builder)
+    assert len(mine) > 2
+    assert min(builder.client.pttl(key) for key in mine) > 5000
+
+
 def test_what_may_have_begun_in_a_servers_last_moments_is_not_taken_for_untouched(builder: Builder) -> None:
     steps = (new_step("x", 0, effect="idempotent"), new_step("y", 1), new_step("z", 2, "x", effect="idempotent"))
     builder.scene.accept().admit(*steps)

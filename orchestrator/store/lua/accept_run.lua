@@ -22,4 +22,5 @@ for _, rec in pairs(records) do
 end
 save_steps()
 save_run()
+keep_all() -- also of one that has ended: it lives whole, or not at all
 return { 'accepted', num('fence') }
