@@ -45,7 +45,8 @@ def refuse_without_files(
     """DecisionRefused if one of these completed steps worked in the run's workspace, and that is gone: by the ledger,
     or by what is to be seen here, where workspaces must be in this very home because the ledger is, too.
 
-    A single file may have been moved or taken away by a later step, and is not missed here.
+    A single file may have been moved or taken away by a later step, and is not missed here; nor is a workspace that a
+    confined step of the users' own may never have opened.
     """
     run = store.views.run(ref)
     if run is None:
@@ -53,7 +54,8 @@ def refuse_without_files(
     let_go = has_let_go(ledger, ref.run_id, run.generation)
     if not let_go and (settings.ledger_url or home.has_workspace(settings.home, ref.run_id)):
         return
-    for step in _worked_with_files(ledger, ref.run_id, run.generation, steps):
+    worked = _worked_with_files(ledger, ref.run_id, run.generation, steps)
+    for step in (step for step in worked if let_go or step.action in WITH_FILES):
         message = f"step {step.id} is completed, but the workspace in which it {_what(store, ref, step)} is gone"
         hint = f"do it again with {_again(step)}, or submit the run again"
         raise DecisionRefused(message, path="run_id", hint=hint)

@@ -338,9 +338,23 @@ def test_files_of_a_step_that_is_confined_to_the_workspace_are_missed_too(world:
     plan = NewPlan("plan", "e" * 64, 100, 1_048_576, steps)
     world.ledger.history.keep_admitted(world.run_id, 1, as_admitted(plan, 0))
     wrote(world, effect)
+    assert world.ledger.files.let_go(world.run_id, 1, world.run.ended_at)
     with pytest.raises(DecisionRefused, match=r"step a is completed, but the workspace in which it worked is gone"):
         retry(world)
     assert retry(world, "a", new_keys=("a",) if effect == "once" else ()).outcome == "retried:2"
+
+
+def test_a_confined_step_that_never_opened_a_workspace_misses_none(world: World) -> None:
+    steps = (
+        replace(world.step("a", 0, effect="idempotent", action="pages.render"), confined=True),
+        world.step("b", 1, "a"),
+    )
+    world.accept(on_failure="stop").admit(*steps)
+    world.ledger.history.keep_admitted(
+        world.run_id, 1, as_admitted(NewPlan("plan", "e" * 64, 100, 1_048_576, steps), 0)
+    )
+    wrote(world, "idempotent")
+    assert retry(world).outcome == "retried:2"
 
 
 def wrote(world: World, effect: str) -> None:
