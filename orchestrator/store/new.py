@@ -1,7 +1,7 @@
 """What the store is asked to keep: a run, and its plan's steps. Texts are canonical JSON, which it never reads."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 
@@ -75,10 +75,14 @@ def plan_as_text(plan: NewPlan) -> str:
 
 
 def plan_from_text(text: str) -> NewPlan:
-    """The plan that was kept."""
-    fields: dict[str, Any] = json.loads(text)
-    steps = tuple(NewStep(**_tupled(step)) for step in fields.pop("steps"))
-    return NewPlan(**fields, steps=steps)
+    """The plan that was kept, perhaps by a newer release: what that says besides is left out."""
+    said: dict[str, Any] = json.loads(text)
+    steps = tuple(NewStep(**_tupled(_known(NewStep, step))) for step in said["steps"])
+    return NewPlan(**_known(NewPlan, {**said, "steps": steps}))
+
+
+def _known(kind: type[Any], said: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: said[field.name] for field in fields(kind) if field.name in said}
 
 
 def _tupled(step: dict[str, Any]) -> dict[str, Any]:

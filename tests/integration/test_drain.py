@@ -193,3 +193,6 @@ def test_a_run_that_was_lost_before_its_last_moments_were_drained_has_completed_
 def test_an_admitted_plan_reads_back_as_it_was() -> None:
     plan = NewPlan("p", "e" * 64, 7, 9, (new_step("a", 0), new_step("b", 1, "a", refs=("a",), approval=True)))
     assert plan_from_text(plan_as_text(plan)) == plan
+    newer = json.loads(plan_as_text(plan))
+    newer["steps"][0]["unheard_of"] = newer["unheard_of"] = 1
+    assert plan_from_text(json.dumps(newer)) == plan
