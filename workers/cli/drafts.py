@@ -42,15 +42,23 @@ class Draft:
         refused = refused_text(self._letter)
         with self._held():
             prune(self.path.parent)
-            self._write(self._head() + (self._text() or refused))
+            before = self._text()
+            self._write(self._head() + (before or refused))
             opened = self._saved_at()
             self._opened()
             text = self._text()
             if text in ("", without_remarks(refused)):
-                self._delete()
+                self._left(before, text)
                 return None
             _check_utf8(text)
             return text if self._saved_at() != opened else None
+
+    def _left(self, before: str, text: str) -> None:
+        """No edit was made. Who empties what was written in an earlier session, or takes it away, may not mean that."""
+        if text == "" and before not in ("", self._refused()):
+            self._write(self._head() + before)
+        else:
+            self._delete()
 
     def _opened(self) -> None:
         try:
@@ -111,7 +119,8 @@ class Draft:
     def _delete(self) -> None:
         """With what editors leave beside it. The lock stays: somebody else may be waiting for this very file."""
         mine = glob.escape(self.path.stem)
-        for path in (*self.path.parent.glob(f"{mine}.*"), *self.path.parent.glob(f"[.#]{mine}.*")):
+        beside = (f"{mine}.*", f"[.#]{mine}.*", f".#{mine}.*")
+        for path in (found for pattern in beside for found in self.path.parent.glob(pattern)):
             if path.suffix != ".lock":
                 path.unlink(missing_ok=True)
 

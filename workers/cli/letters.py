@@ -130,7 +130,8 @@ def edit(letter_id: str, source: str | None, dry_run: bool, by: str | None, reas
             if dry_run:
                 _tell_accepted(triage.foresee(tools.desk, letter_id, wish))
             else:
-                _tell_dealt(triage.replay(tools.desk, letter_id, who(by), reason, wish), draft)
+                dealt = triage.replay(tools.desk, letter_id, who(by), reason, wish)
+                _tell_dealt(dealt, draft, is_of_draft=source is None or Path(source).resolve() == draft.path)
         except (PayloadDrift, SubmissionRefused) as refused:
             _tell_refused(refused, draft.kept() if source is None else None)
 
@@ -158,10 +159,10 @@ def _written(draft: drafts.Draft, letter_id: str) -> str:
     return text
 
 
-def _tell_dealt(dealt: "Dealt", draft: drafts.Draft) -> None:
+def _tell_dealt(dealt: "Dealt", draft: drafts.Draft, *, is_of_draft: bool) -> None:
     """A draft has served once what it says was decided here, and has come about. Until then the letter may be open
-    again, and what somebody else has decided about is another text."""
-    if dealt.made and dealt.carried_out:
+    again, and what somebody else has decided about, or another file said, is another text."""
+    if dealt.made and dealt.carried_out and is_of_draft:
         draft.forget()
     elif kept := draft.kept():
         output.note(_KEPT.format(kept))

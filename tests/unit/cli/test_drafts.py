@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,19 @@ def test_an_editor_that_takes_the_file_away_makes_no_edit(monkeypatch: pytest.Mo
     assert (draft.edited(), draft.kept()) == (None, None)
 
 
+@pytest.mark.parametrize("end", [Path.unlink, lambda path: path.write_text("")], ids=["taken away", "emptied"])
+def test_what_was_written_before_outlives_an_editor_that_empties_it(
+    end: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    editing(monkeypatch, "3", "4")
+    draft = Draft(tmp_path, answered('{"a":3}'))
+    written = draft.edited()
+    monkeypatch.setattr("workers.cli.drafts.click.edit", lambda filename: end(Path(filename)))
+    assert (draft.edited(), draft.kept()) == (None, draft.path)
+    assert written
+    assert written in draft.path.read_text()
+
+
 def test_a_draft_that_is_not_utf_8_is_shown_again_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     draft = Draft(tmp_path, answered('{"a":3}'))
     monkeypatch.setattr("workers.cli.drafts.click.edit", lambda filename: Path(filename).write_bytes(b'{"a":"\xe9"}'))
@@ -104,7 +118,7 @@ def test_what_an_editor_leaves_beside_it_goes_with_a_draft(monkeypatch: pytest.M
     draft = Draft(tmp_path, answered('{"a":3}'))
     draft.edited()
     name, folder = draft.path.name, draft.path.parent
-    for beside in (f"{name}~", f".{name}.swp", f"#{name}#", "letter-other.json"):
+    for beside in (f"{name}~", f".{name}.swp", f"#{name}#", f".#{name}", "letter-other.json"):
         (folder / beside).touch()
     draft.forget()
     assert {path.name for path in folder.iterdir()} == {"letter-other.json", draft.path.with_suffix(".lock").name}
